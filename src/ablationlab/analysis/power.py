@@ -15,6 +15,7 @@ from typing import Final
 from ablationlab.analysis.comparisons import PlannedComparison, chains_of, planned_comparisons
 from ablationlab.analysis.dataset import Arm, Dataset
 from ablationlab.core.errors import StatisticsError
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import Study
@@ -183,9 +184,7 @@ def _alphas(asked: Sequence[PlannedComparison]) -> dict[str, float]:
     A secondary's primary is taken as shown. Guards cost no alpha.
     """
     chains = chains_of(asked, {planned.id: planned.order for planned in asked})
-    families: dict[str, list[PlannedComparison]] = {}
-    for planned in asked:
-        families.setdefault(planned.family, []).append(planned)
+    families = grouped((planned.family, planned) for planned in asked)
     alphas: dict[str, float] = {}
     for family in families.values():
         alpha = family[0].criterion.alpha

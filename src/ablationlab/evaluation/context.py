@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 
+from ablationlab.core.grouping import grouped
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.evaluation.runs import EvaluationField, OpenEvaluation, RunWeights, ScoredStack
 from ablationlab.model.device import Mark
@@ -106,9 +107,7 @@ class ScoringQueue:
     def end(self) -> None:
         """Finish and save everything."""
         self.settle()
-        by_run: dict[str, list[tuple[Measurement, Callable[[], None]]]] = {}
-        for work in self._measured:
-            by_run.setdefault(work[0].run.record.id, []).append(work)
+        by_run = grouped((work[0].run.record.id, work) for work in self._measured)
         self._measured.clear()
         # Most of it is sorting, packing and hashing, outside of the interpreter.
         with ThreadPoolExecutor(WRITERS) as writers:

@@ -30,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
+from ablationlab.core.grouping import grouped
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.ngrams import MOST
 from ablationlab.data.tokens import sample
@@ -108,9 +109,9 @@ class StackLM(TemplateLM):  # type: ignore[misc]
         Each task is scored by itself: which rows share a batch, and with it the last bits, depends on nothing else asked.
         """
         answers: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
-        places: dict[str, dict[object, list[int]]] = {}
-        for place, request in enumerate(requests):
-            places.setdefault(str(request.task_name), {}).setdefault(request.doc_id, []).append(place)
+        places = grouped(
+            (str(request.task_name), {}).setdefault(request.doc_id, place) for place, request in enumerate(requests)
+        )
         for task, documents in places.items():
             items = [[self.continuation(*requests[place].args) for place in mine] for mine in documents.values()]
             order = [place for mine in documents.values() for place in mine]
@@ -341,9 +342,7 @@ def _refuse(task: HarnessTask) -> None:
 
 
 def _documents(loaded: Any) -> tuple[Document, ...]:
-    by_doc: dict[int, list[Any]] = {}
-    for request in loaded.instances:
-        by_doc.setdefault(request.doc_id, []).append(request)
+    by_doc = grouped((request.doc_id, request) for request in loaded.instances)
     documents = []
     for number, requests in by_doc.items():
         doc = requests[0].doc

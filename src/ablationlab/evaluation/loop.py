@@ -17,6 +17,7 @@ from typing import Literal
 
 from ablationlab.core.errors import PlanError, RecordError, RunFailure, WorkerDied
 from ablationlab.core.format import duration, plain
+from ablationlab.core.grouping import grouped
 from ablationlab.core.processes import Pool, usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, ScoredMember, task_folder
@@ -335,9 +336,7 @@ def _worker(folder: Path, request: TaskRequest, weights: tuple[str, ...]) -> Cal
 
 def _groups(plan: Plan, runs: Sequence[PlannedRun], width: int) -> list[list[str]]:
     """Runs that are evaluated together, those of one variant side by side: one alone, or enough to fill a few stacks."""
-    by_shape: dict[str, list[PlannedRun]] = {}
-    for run in runs:
-        by_shape.setdefault(stackable(run, plan.variants), []).append(run)
+    by_shape = grouped((stackable(run, plan.variants), run) for run in runs)
     order = {name: place for place, name in enumerate(plan.study.variants)}
     most = 1 if width == 1 else STACKS * width
     groups = []

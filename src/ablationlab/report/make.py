@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import AblationLabError, StorageError
+from ablationlab.core.grouping import grouped
 from ablationlab.records.results import Damage, Results
 
 if TYPE_CHECKING:
@@ -69,9 +70,7 @@ def make_report(
 
 def _problem_lines(problems: Iterable[Damage]) -> list[str]:
     """A line per problem; what is wrong with many files is said once."""
-    files: dict[str, list[str]] = {}
-    for problem in problems:
-        files.setdefault(problem.text, []).append(problem.file)
+    files = grouped((problem.text, problem.file) for problem in problems)
     return [
         f"{names[0]}{f' and {len(names) - 1} more files' if len(names) > 1 else ''}: {text}"
         for text, names in files.items()

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from ablationlab.core.grouping import grouped
 from ablationlab.records.evaluation import Source, TaskResult
 from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder, read_regular
@@ -113,9 +114,7 @@ def _seen(items: Path) -> set[str]:
 
 def over_tasks(results: Iterable[TaskResult], value: Callable[[TaskResult], float | None]) -> float | None:
     """Mean over tasks of the mean over templates; None where any is missing."""
-    by_task: dict[str, list[float | None]] = {}
-    for result in results:
-        by_task.setdefault(result.task, []).append(value(result))
+    by_task = grouped((result.task, value(result)) for result in results)
     means = []
     for values in by_task.values():
         numbers = [number for number in values if number is not None]

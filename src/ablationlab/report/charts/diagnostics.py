@@ -138,8 +138,8 @@ def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[st
         mark = base.mark_rule(strokeWidth=width)
         return mark.encode(x=x, xOffset=offset, y=y, y2=alt.Y2(f"{high}:Q"), color=colour)
 
-    tips = ["variant:N", "group:N"]
-    tips += [alt.Tooltip(f"{name}:Q", title=f"quantile {at:g}", format=".4g") for name, at in named.items()]
+    quantiles = [alt.Tooltip(f"{name}:Q", title=f"quantile {at:g}", format=".4g") for name, at in named.items()]
+    tips = ["variant:N", "group:N", *quantiles]
     median = base.mark_tick(thickness=2.5, size=11, orient="horizontal").encode(
         x=x, xOffset=offset, y=alt.Y("median:Q", title=view.axis, scale=scale), color=colour, tooltip=tips
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ablationlab.core.format import count
+from ablationlab.core.grouping import grouped
 from ablationlab.report.charts.curves import main_runs, round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
@@ -43,10 +44,11 @@ def task_rows(results: Results, regime: str) -> list[dict[str, Any]]:
     """One row per run and task: the accuracy, averaged over prompt templates."""
     found = []
     for run, evaluation in evaluated(results, regime):
-        cells: dict[str, list[float]] = {}
-        for task in evaluation.tasks:
-            if task.weights == "final" and task.accuracy is not None:
-                cells.setdefault(task_label(task), []).append(task.accuracy)
+        cells = grouped(
+            (task_label(task), task.accuracy)
+            for task in evaluation.tasks
+            if task.weights == "final" and task.accuracy is not None
+        )
         found += [
             {
                 "run": run.id,

@@ -12,6 +12,7 @@ from ablationlab import __version__
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
 from ablationlab.analysis.wording import ledger_words
+from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import replace
@@ -355,9 +356,7 @@ class FigureGroup:
 
 def _groups(figures: Sequence[Figure]) -> list[FigureGroup]:
     """Figures of a section, in their order: those of many regimes as small multiples."""
-    families: dict[str, list[Figure]] = {}
-    for figure in figures:
-        families.setdefault(figure.family, []).append(figure)
+    families = grouped((figure.family, figure) for figure in figures)
     groups: list[FigureGroup] = []
     for name, found in families.items():
         small = bool(name) and len(found) >= FEWEST_MULTIPLES

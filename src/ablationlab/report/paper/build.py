@@ -12,6 +12,7 @@ from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Author, StudyText
@@ -19,8 +20,8 @@ from ablationlab.records.verdict import RANK, Decision, HypothesisVerdict, Need
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture
 from ablationlab.report.paper.sources import Sources
-from ablationlab.report.paper.study import Decided, StudyView, grouped, metric_meanings, shared_start, short_names
-from ablationlab.report.paper.words import PaperWords, environment
+from ablationlab.report.paper.study import Decided, StudyView, metric_meanings, shared_start, short_names
+from ablationlab.report.paper.words import PaperWords, environment, methods_of
 from ablationlab.report.tables.comparisons import comparison_table, difference_of
 from ablationlab.report.tables.study import (
     DECISIONS,
@@ -136,27 +137,11 @@ class Context:
         return self.environment.get_template(name).render()
 
     def functions(self) -> dict[str, Any]:
+        """What the templates may call: the methods of this class that are not private, and some functions."""
         from_format = ("number", "percent", "count", "count_word")
-        names = (
-            *(
-                "corpus",
-                "token_range",
-                "seen_words",
-                "sweep_rates",
-                "settings_said",
-                "meanings",
-                "methods",
-                "logarithms",
-            ),
-            *("equivalence", "outcome_counts", "verdict_list", "programme_verdicts", "signed", "gain_summary"),
-            *("pairing_words", "metrics_of", "sweep_notes", "interaction_words", "figure_words", "references"),
-            *("group_title", "pictures_of", "is_picture", "hypothesis_why", "decision_groups", "verdict_names"),
-            *("fragile_words", "programme_names", "programme_reasons", "future_work", "answer", "adopted"),
-            *("environment_words",),
-        )
         return {
             **{name: getattr(format, name) for name in from_format},
-            **{name: getattr(self, name) for name in names},
+            **methods_of(self),
             "lower_first": lambda text: text[:1].lower() + text[1:],
             "detectable": tables.detectable,
             "margin": tables.margin,
@@ -182,7 +167,7 @@ class Context:
             "s": first,
             "given_title": self.title,
             "own_text": self.text,
-            "groups": grouped(studies),
+            "groups": list(grouped((study.question or study.name, study) for study in studies).values()),
             "pictures": [picture for found in self.pictures.values() for picture in found],
             "decisions": tables.decision_table(studies, MOST_DECISIONS),
             "decision_titles": TITLES,
@@ -349,9 +334,7 @@ class Context:
 
     def verdict_names(self, study: StudyView, within: Sequence[Decided]) -> Markup:
         several = len(study.regimes) > 1
-        regimes: dict[str, list[str]] = {}
-        for decided in within:
-            regimes.setdefault(decided.verdict.regime, []).append(decided.verdict.variant)
+        regimes = grouped((decided.verdict.regime, decided.verdict.variant) for decided in within)
         made = []
         for regime, variants in regimes.items():
             where = Markup(" in ") + self.marks(self.words.code(regime)) if several else Markup("")
@@ -359,9 +342,7 @@ class Context:
         return Markup("; ").join(made)
 
     def decision_groups(self, decisions: Sequence[Decided]) -> list[tuple[Decision, list[Decided]]]:
-        groups: dict[Decision, list[Decided]] = {}
-        for decided in decisions:
-            groups.setdefault(decided.verdict.decision, []).append(decided)
+        groups = grouped((decided.verdict.decision, decided) for decided in decisions)
         return list(groups.items())
 
     def metrics_of(self, comparisons: Sequence[Comparison]) -> list[str]:
@@ -419,9 +400,7 @@ class Context:
     def figure_words(self, section: str) -> Markup:
         """``Figure 1 shows the training loss; Figure 2 shows ...``."""
         shown = [picture for found in self.pictures.values() for picture in found if picture.section == section]
-        by_words: dict[str, list[Picture]] = {}
-        for picture in shown:
-            by_words.setdefault(picture.shows, []).append(picture)
+        by_words = grouped((picture.shows, picture) for picture in shown)
         clauses = [
             self.words.listed(self.references(found))
             + (Markup(" shows ") if len(found) == 1 else Markup(" show "))
@@ -475,11 +454,12 @@ class Context:
 
     def _programme_decisions(self) -> list[tuple[Decision, list[tuple[StudyView, Decided]]]]:
         """Registered decisions of all studies by kind, those that speak most for a change first; leads stay out."""
-        groups: dict[Decision, list[tuple[StudyView, Decided]]] = {}
-        for study in self.studies:
-            for decided in study.decided:
-                if not decided.exploratory or not study.registered:
-                    groups.setdefault(decided.verdict.decision, []).append((study, decided))
+        groups = grouped(
+            (decided.verdict.decision, (study, decided))
+            for study in self.studies
+            for decided in study.decided
+            if not decided.exploratory or not study.registered
+        )
         return sorted(groups.items(), key=lambda item: (-RANK[item[0]], -len(item[1])))
 
     def programme_verdicts(self) -> Markup:
@@ -546,9 +526,7 @@ class Context:
         for decided in study.fragile[:3]:
             verdict = decided.verdict
             assert verdict.fragility is not None
-            by_decision: dict[str, list[str]] = {}
-            for other in verdict.fragility.changes:
-                by_decision.setdefault(other.decision, []).append(str(other.seed))
+            by_decision = grouped((other.decision, str(other.seed)) for other in verdict.fragility.changes)
             where = f" in {verdict.regime}" if len(study.regimes) > 1 else ""
             others = "; ".join(
                 f"{DECISIONS[decision]} without {'seed ' + seeds[0] if len(seeds) == 1 else f'any one of {len(seeds)} seeds'}"

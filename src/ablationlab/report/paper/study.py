@@ -16,6 +16,7 @@ from ablationlab.analysis import wording
 from ablationlab.analysis.wording import ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
+from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import words as replication_words
 from ablationlab.records.analysis import MACRO, Analysis, ArmStability, Comparison, DeviationCode, Power, StabilityGain
 from ablationlab.records.metrics import metric_name
@@ -35,7 +36,7 @@ from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdi
 from ablationlab.report.designs import calibrated_line, design_lines
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.paper.architecture import architecture
-from ablationlab.report.probes import ProbeValue, depth_of, read_probes
+from ablationlab.report.probes import depth_of, read_probes
 from ablationlab.report.tables.comparisons import split
 from ablationlab.stats.results import CaveatCode
 
@@ -448,10 +449,11 @@ class StudyView:
         readings, _ = read_probes(self.results, {(name, chart.measure) for name, chart in shown})
         values: dict[str, dict[str, list[float]]] = {}
         for name, chart in shown:
-            by_run: dict[str, list[ProbeValue]] = {}
-            for reading in readings.get((name, chart.measure), ()):
-                if reading.run.regime == self.regimes[0] and (chart.over == "depth" or reading.group == chart.group):
-                    by_run.setdefault(reading.run.id, []).append(reading)
+            by_run = grouped(
+                (reading.run.id, reading)
+                for reading in readings.get((name, chart.measure), ())
+                if reading.run.regime == self.regimes[0] and (chart.over == "depth" or reading.group == chart.group)
+            )
             label = chart.title if chart.over == "steps" else f"{chart.title.partition(',')[0]}: last block"
             for of_run in by_run.values():
                 last = max(of_run, key=lambda reading: (reading.step, depth_of(reading.group) or 0))
@@ -579,14 +581,6 @@ def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return format.setting(float(value)) if isinstance(value, int | float) else str(value)
-
-
-def grouped(studies: Sequence[StudyView]) -> list[list[StudyView]]:
-    """Studies by the question that they ask, in the order in which the questions come up."""
-    groups: dict[str, list[StudyView]] = {}
-    for study in studies:
-        groups.setdefault(study.question or study.name, []).append(study)
-    return list(groups.values())
 
 
 def metric_meanings(study: StudyView, most: int) -> Iterable[tuple[str, str]]:

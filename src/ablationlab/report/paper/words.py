@@ -14,7 +14,7 @@ from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.records.analysis import Comparison, StabilityGain
 from ablationlab.records.metrics import metric_name
-from ablationlab.report.paper.document import Float, Inline, Marks, NumberSource, Picture, printable
+from ablationlab.report.paper.document import Float, Inline, Marks, Picture, printable
 from ablationlab.report.paper.sources import Sources
 from ablationlab.report.paper.study import StudyView
 from ablationlab.report.table import Table
@@ -24,20 +24,18 @@ from ablationlab.study.text import paragraphs
 _NUMBER = re.compile(r"[+−-]?\d(?:[\d,.]*\d)?(?:×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?(?:\u202f%)?")
 
 
+def methods_of(given: object) -> dict[str, Callable[..., Any]]:
+    """The methods of an object that are not private, for templates to call."""
+    names = [name for name, value in vars(type(given)).items() if callable(value) and not name.startswith("_")]
+    return {name: getattr(given, name) for name in names}
+
+
 class PaperWords:
     """The functions of one paper's templates."""
 
     def __init__(self, marks: Marks, sources: Sources) -> None:
         self.marks, self.sources = marks, sources
         self.floats: set[str] = set()
-
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        names = (
-            *("code", "names", "listed", "num", "counted", "part", "said", "own", "metric", "metric_word", "amount"),
-            *("change", "interval", "p", "sample", "gain", "gain_range", "table", "figure", "ref", "formula", "value"),
-            *("is_drawn", "alike", "adjustment", "text", "many"),
-        )
-        return {name: getattr(self, name) for name in names}
 
     # Words
 
@@ -73,12 +71,6 @@ class PaperWords:
                         pieces.append(Inline(span.kind, span.text))
             made.append(self.marks(pieces))
         return Markup("\n\n").join(made)
-
-    def metric(self, comparison: Comparison) -> str:
-        return metric_of(comparison)
-
-    def metric_word(self, name: str) -> str:
-        return metric_name(name)
 
     # Numbers
 
@@ -250,8 +242,6 @@ def environment(marks: Marks, vocabulary: PaperWords, read: Callable[[str], str]
         loader=jinja2.FunctionLoader(lambda name: flowing(read(name))),
         undefined=jinja2.StrictUndefined,
     )
-    made.globals.update(vocabulary.functions())
+    made.globals.update(methods_of(vocabulary))
+    made.globals.update(metric=metric_of, metric_word=metric_name)
     return made
-
-
-__all__ = ["NumberSource", "PaperWords", "environment"]

@@ -14,9 +14,9 @@ from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import StudyTrend
 from ablationlab.analysis.wording import ledger_words
 from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
+from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
-from ablationlab.records.evaluation import Evaluation
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.probes import ProbeLine, failures
 from ablationlab.records.results import Results
@@ -317,10 +317,7 @@ def _seeds(seeds: int | None) -> str:
 
 def evaluation_view(results: Results) -> list[RenderableType]:
     """Accuracy of every variant on every task, beside chance and the n-gram models; then the run-level metrics."""
-    arms: dict[str, list[Evaluation]] = {}
-    for run in results.runs:
-        if run.evaluation is not None:
-            arms.setdefault(arm_name(run), []).append(run.evaluation)
+    arms = grouped((arm_name(run), run.evaluation) for run in results.runs if run.evaluation is not None)
     tasks = task_table(results).without("sensitive", "meaning", "templates", "spread", "hash")
     parts = [tasks.terminal()] if tasks.rows else []
     metrics = dict.fromkeys(

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ablationlab.analysis.power import most_power, power_plans
 from ablationlab.core.format import amount, byte_size, count, duration, fixed, number, percent, plain, setting
+from ablationlab.core.grouping import grouped
 from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
 from ablationlab.instrument.costing.outlook import LayoutCost, Outlook
 from ablationlab.report.table import Table
@@ -43,9 +44,7 @@ def costing_view(outlook: Outlook, money: Money, sd: float | None) -> Iterator[R
 
 
 def _arms(outlook: Outlook) -> RenderableType:
-    arms: dict[tuple[str, str], list[int]] = {}
-    for position, run in enumerate(outlook.cells):
-        arms.setdefault((run.regime, run.variant), []).append(position)
+    arms = grouped(((run.regime, run.variant), position) for position, run in enumerate(outlook.cells))
     rows = []
     for (regime, variant), members in arms.items():
         budget = outlook.cells[members[0]].budget
@@ -84,15 +83,12 @@ def _layouts(outlook: Outlook, money: Money) -> RenderableType:
 
 def _remarks(outlook: Outlook) -> Iterator[str]:
     """Why a layout is not possible, and which micro-batch would make one fit."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for layout in outlook.impossible:
-        reasons.setdefault((layout.kinds, layout.why), []).append(str(layout.gpus))
+    reasons = grouped(((layout.kinds, layout.why), str(layout.gpus)) for layout in outlook.impossible)
     for (kinds, why), numbers in reasons.items():
         yield f"{f'{kinds} over' if kinds == 'fsdp' else 'Over'} {' or '.join(numbers)} GPUs: {why}."
-    tight: dict[int, list[str]] = {}
-    for row in outlook.rows:
-        if row.placed.would_fit is not None:
-            tight.setdefault(row.placed.would_fit, []).append(str(row.placed.layout))
+    tight = grouped(
+        (row.placed.would_fit, str(row.placed.layout)) for row in outlook.rows if row.placed.would_fit is not None
+    )
     for size, names in sorted(tight.items(), reverse=True):
         yield f"With training.micro_batch = {size} would fit: {'; '.join(names)}."
 

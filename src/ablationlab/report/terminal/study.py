@@ -21,6 +21,7 @@ from ablationlab.core.format import (
     plain,
     setting,
 )
+from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
@@ -66,9 +67,7 @@ def arm_table(plan: Plan) -> Table:
 
 def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
     """The same of a study with its own trainer: what each arm writes, for nothing else of it is known here."""
-    arms: dict[tuple[str, str], list[PlannedRun]] = {}
-    for run in plan.runs:
-        arms.setdefault((run.regime, run.variant), []).append(run)
+    arms = grouped(((run.regime, run.variant), run) for run in plan.runs)
     rows = [
         (
             regime,
