@@ -109,9 +109,9 @@ class StackLM(TemplateLM):  # type: ignore[misc]
         Each task is scored by itself: which rows share a batch, and with it the last bits, depends on nothing else asked.
         """
         answers: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
-        places = grouped(
-            (str(request.task_name), {}).setdefault(request.doc_id, place) for place, request in enumerate(requests)
-        )
+        places: dict[str, dict[object, list[int]]] = {}
+        for place, request in enumerate(requests):
+            places.setdefault(str(request.task_name), {}).setdefault(request.doc_id, []).append(place)
         for task, documents in places.items():
             items = [[self.continuation(*requests[place].args) for place in mine] for mine in documents.values()]
             order = [place for mine in documents.values() for place in mine]
