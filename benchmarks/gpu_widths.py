@@ -14,11 +14,12 @@ import time
 import numpy as np
 import torch
 
-from ablationlab.model.device import compute_dtype, prepare
+from ablationlab.model.device import compute_dtype, gpu_memory, prepare
 from ablationlab.model.parameters import parameter_count
+from ablationlab.model.rules import step_flops
 from ablationlab.records.plan import Execution
 from ablationlab.records.settings import PRESETS, ModelConfig, TrainingConfig, validated
-from ablationlab.study.plan import best_width
+from ablationlab.study.plan import STACK_MEMORY, WIDEST_STACK, best_width, run_bytes
 from ablationlab.training.loop import no_room
 from ablationlab.training.stack import Member, Stack
 from gpu_step import milliseconds, stepper
@@ -82,7 +83,10 @@ def main() -> None:
                 break
             print(f"  {width:4d}: {rates[width]:12,.0f} tokens/s  {held / 1e9:7.2f} GB", flush=True)
         best = max(rates, key=lambda width: rates[width])
-        chosen = best_width([max(rates)])
+        widest = WIDEST_STACK
+        if device.type == "cuda":
+            widest = max(1, min(widest, int(STACK_MEMORY * gpu_memory() / run_bytes(model, training))))
+        chosen = best_width([(max(rates), step_flops(model, training))], widest)
         near = min(rates, key=lambda width: abs(width - chosen))
         print(
             f"  best {best}; a plan of {max(rates)} runs chooses {chosen}: {rates[near] / rates[best]:.2f} of the best"

@@ -9,13 +9,25 @@ import pytest
 
 from ablationlab.core.errors import DataError, OutOfMemory, PlanError, RecordError, StudyError
 from ablationlab.data.corpus import load_corpus
+from ablationlab.model.rules import step_flops
 from ablationlab.records.plan import Plan
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.terminal.study import precisions
 from ablationlab.study.ledger import setting_mismatches
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.places import default_folder
-from ablationlab.study.plan import STEP_OVERHEAD, WIDEST_STACK, best_width, make_plan, open_plan, plan_drift, seal_plan
+from ablationlab.study.plan import (
+    STACK_MEMORY,
+    WIDEST_STACK,
+    best_width,
+    make_plan,
+    open_plan,
+    plan_drift,
+    run_bytes,
+    seal_plan,
+    step_overhead,
+)
 
 
 @pytest.fixture
@@ -240,8 +252,12 @@ def test_a_sweep_fills_stacks_in_which_runs_of_one_variant_stand_together(plan_o
         ), "runs of one variant stand together"
 
 
+# Of a step of the default study.
+FLOPS = 2.27e10
+
+
 def test_a_sweep_of_8_rates_3_variants_and_5_seeds_is_hardly_padded(plan_of):
-    width = best_width([8 * 3 * 5])
+    width = best_width([(8 * 3 * 5, FLOPS)])
     rates = [1e-4 * 2**n for n in range(8)]
     plan = plan_of({"sweep": {"lr": rates, "seeds": [5, 6, 7, 8, 9]}, "execution.stack_width": width})
     swept = [stack for stack in plan.stacks if plan.run(stack[0]).seed >= 5]
@@ -251,13 +267,58 @@ def test_a_sweep_of_8_rates_3_variants_and_5_seeds_is_hardly_padded(plan_of):
 
 @pytest.mark.parametrize("groups", [[15], [20], [120, 20], [40, 15], [17], [360], [3, 50, 7]])
 def test_no_other_width_takes_less_time_by_the_same_arithmetic(groups):
-    def time(width: int) -> int:
+    def time(width: int) -> float:
         padded = sum(-(-runs // width) * width for runs in groups)
-        return padded + STEP_OVERHEAD * padded // width
+        return padded * (1 + step_overhead(FLOPS) / width)
 
-    chosen = best_width(groups)
+    chosen = best_width([(runs, FLOPS) for runs in groups])
     assert chosen <= min(max(groups), WIDEST_STACK)
-    assert time(chosen) == min(time(width) for width in range(1, min(max(groups), WIDEST_STACK) + 1))
+    assert time(chosen) == pytest.approx(min(time(width) for width in range(1, min(max(groups), WIDEST_STACK) + 1)))
+
+
+def test_runs_whose_steps_cost_most_decide_the_width():
+    """A padded run of a large model costs more than one of a small model."""
+    assert best_width([(7, 1e12), (16, 1e9)]) == 7
+    assert best_width([(7, 1e9), (16, 1e12)]) == 16
+
+
+#: Tokens per second and GB of stacks of 1, 2, 4 .. runs on one H200, bf16, 16 sequences per batch (docs/scale.md).
+MEASURED = {
+    "char-mini": (
+        [1887577, 3259234, 5102308, 7111238, 8426952, 9347810, 9942621, 10441300, 10728010],
+        [0.30, 0.50, 0.82, 1.41, 2.50, 4.62, 8.80, 17.08, 33.58],
+    ),
+    "ladder-1.6m": (
+        [3039789, 4304486, 5820731, 7024798, 7918308, 8610358, 9011677, 9245717, 9365372],
+        [0.96, 1.20, 1.63, 2.39, 3.87, 6.76, 12.45, 23.78, 46.38],
+    ),
+    "ladder-6m": (
+        [1893473, 2587742, 2984087, 3378736, 3667434, 3866434, 3970442, 4011491],
+        [1.90, 2.48, 3.57, 5.68, 9.83, 18.07, 34.47, 67.23],
+    ),
+    "ladder-25m": ([772829, 922456, 1062341, 1150305, 1202009], [3.61, 5.32, 8.69, 15.26, 28.47]),
+}
+
+
+@pytest.mark.parametrize("preset", MEASURED)
+def test_the_width_of_a_plan_is_within_a_tenth_of_the_fastest_that_was_measured(preset):
+    rates, held = MEASURED[preset]
+    model = validated(ModelConfig, {"preset": preset})
+    model = model if model.vocabulary is not None else model.changed(vocabulary=65)
+    training = TrainingConfig(steps=1000, batch=16, precision="bf16")
+    flops = step_flops(model, training)
+    widest = min(WIDEST_STACK, int(STACK_MEMORY * 141e9 / run_bytes(model, training)))
+    chosen = best_width([(2 ** (len(rates) - 1), flops)], widest)
+    assert chosen & (chosen - 1) == 0  # a width of the table
+    assert rates[chosen.bit_length() - 1] > 0.9 * max(rates)
+    for power, rate in enumerate(rates):  # what a step takes: so many runs and the overhead
+        width = 2**power
+        seconds = width * 16 * model.context / rate
+        widest_seconds = 2 ** (len(rates) - 1) * 16 * model.context / rates[-1]
+        expected = widest_seconds * (width + step_overhead(flops)) / (2 ** (len(rates) - 1) + step_overhead(flops))
+        assert seconds == pytest.approx(expected, rel=0.4 if width < 4 else 0.1)
+    added = (held[-1] - held[-2]) * 1e9 / 2 ** (len(held) - 2)
+    assert added < run_bytes(model, training) < 2 * added
 
 
 # --- arms that differ in something undeclared -------------------------------------------------------------

@@ -95,10 +95,15 @@ def prepare(
 _BYTES_PER_PARAMETER = 16
 
 
+def gpu_memory() -> int:
+    """Bytes of the GPU, whoever uses them now."""
+    return int(torch.cuda.mem_get_info()[1])
+
+
 def check_room(parameters: int, width: int, device: DeviceName) -> None:
     """Refuse a stack whose weights, gradients and moments alone do not fit into the memory that there is."""
     needed = _BYTES_PER_PARAMETER * parameters * width
-    there = torch.cuda.mem_get_info()[1] if device == "cuda" else usable_memory()
+    there = gpu_memory() if device == "cuda" else usable_memory()
     if needed > there:
         narrower = f", or a stack narrower than {width} runs (execution.stack_width)" if width > 1 else ""
         raise OutOfMemory(

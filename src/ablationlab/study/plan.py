@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
-from math import ceil, gcd, lcm
+from math import ceil, gcd, lcm, sqrt
 from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
@@ -54,10 +54,13 @@ from ablationlab.study.variants import variants_of
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Asked = Literal["auto"] | Precision
-# Runs of one GPU stack, at most; more members gain little and cost memory.
-WIDEST_STACK = 16
-# What a step of a stack takes besides its runs, in runs: 2.9 ms for 10 runs of the default study on an H200, 3.9 ms for 15.
-STEP_OVERHEAD = 5
+# Runs of one GPU stack, at most: 256 are 1 to 8 % faster than 64 (docs/scale.md), take four times the memory and end all
+# at once.
+WIDEST_STACK = 64
+# See `step_overhead`; fitted to stacks of 1 to 256 runs of four sizes on an H200.
+OVERHEAD_FLOPS = 4.6e11
+# Share of a GPU's memory that a stack may fill by `run_bytes`.
+STACK_MEMORY = 0.5
 # Runs of one plan: each is written out in plan.lock, so more would be slow to read everywhere.
 MOST_RUNS = 20_000
 
@@ -144,9 +147,9 @@ def _contexts(cells: Sequence[PlannedRun]) -> list[int]:
     return sorted({cell.model.context for cell in cells})
 
 
-def width_on_gpu(study: Study, cells: Cells) -> int:
-    """Runs of one stack, were the study planned on a GPU."""
-    return _stack_width(study, cells, "cuda")
+def width_on_gpu(study: Study, cells: Cells, memory: float) -> int:
+    """Runs of one stack, were the study planned on a GPU with so many bytes of memory."""
+    return _stack_width(study, cells, memory)
 
 
 def make_plan(
@@ -180,7 +183,7 @@ def _plan(
     calibrations: Mapping[str, Calibrated],
     step_times: tuple[StepTime, ...],
 ) -> Plan:
-    from ablationlab.model.device import check_room, choose_device, choose_precision
+    from ablationlab.model.device import check_room, choose_device, choose_precision, gpu_memory
 
     uncalibrated = [name for name in calibrated_regimes(study) if name not in calibrations]
     if uncalibrated:
@@ -205,7 +208,7 @@ def _plan(
 
         check_text(study.evaluation, _contexts(cells.own), corpus)
         tasks = plan_tasks(study.evaluation)
-    width = _stack_width(study, cells, device_kind)
+    width = _stack_width(study, cells, gpu_memory() if device_kind == "cuda" else None, workers)
     if study.execution.parallel is None:
         check_room(max(cell.budget.parameters for cell in (*cells.own, *cells.swept)), width, device_kind)
     stacks = _stacks(study, cells, width) + _sweep_stacks(cells, width)
@@ -534,29 +537,47 @@ def _own_groups(study: Study, cells: Cells) -> list[list[PlannedRun]]:
     return [group for look in sorted(looks) for group in _grouped(looks[look], cells.declared)]
 
 
-def _stack_width(study: Study, cells: Cells, device: str) -> int:
-    """One run a stack on the CPU, where stacking gains little; on a GPU as many as there are, up to the cap."""
+def _stack_width(study: Study, cells: Cells, gpu_memory: float | None, workers: int | None = None) -> int:
+    """One run a stack on the CPU, where stacking gains little; on a GPU the width that takes the least time, of those that
+    leave every worker a stack and do not fill the memory."""
     wanted = study.execution.stack_width
     if study.execution.parallel is not None:
         return 1
     if wanted != "auto":
         return wanted
-    if device == "cpu":
+    if gpu_memory is None:
         return 1
-    own, swept = (
-        list(map(len, groups)) for groups in (_own_groups(study, cells), _grouped(cells.swept, cells.declared))
-    )
-    return best_width([*own, *swept])
+    groups = [*_own_groups(study, cells), *_grouped(cells.swept, cells.declared)]
+    fitting = STACK_MEMORY * gpu_memory / max(run_bytes(cell.model, cell.training) for cell, *_ in groups)
+    per_worker = ceil(sum(map(len, groups)) / (workers or 1))
+    widest = max(1, min(WIDEST_STACK, int(fitting), per_worker))
+    return best_width([(len(group), step_flops(group[0].model, group[0].training)) for group in groups], widest)
 
 
-def best_width(groups: Sequence[int]) -> int:
-    """The width at which groups of so many runs take the least time, at most `WIDEST_STACK`; the wider of two that take the
-    same. Short stacks are padded, and a step takes as long as its runs and `STEP_OVERHEAD` more."""
+def best_width(groups: Sequence[tuple[int, float]], widest: int = WIDEST_STACK) -> int:
+    """The width at which groups of so many runs, whose steps have so many FLOPs, take the least time; the wider of two that
+    take the same. Short stacks are padded."""
 
-    def time(width: int) -> int:
-        return sum(ceil(runs / width) for runs in groups) * (width + STEP_OVERHEAD)
+    def time(width: int) -> float:
+        return sum(ceil(runs / width) * flops * (width + step_overhead(flops)) for runs, flops in groups)
 
-    return min(range(min(max(groups), WIDEST_STACK), 0, -1), key=time)
+    return min(range(min(max(runs for runs, _ in groups), widest), 0, -1), key=time)
+
+
+def step_overhead(flops: float) -> float:
+    """What a step of a stack takes besides its runs, in units of a run whose step has so many FLOPs: 4.5 runs of the default
+    study, 0.8 of a model of 27 M parameters."""
+    return sqrt(OVERHEAD_FLOPS / flops)
+
+
+def run_bytes(model: ModelConfig, training: TrainingConfig) -> float:
+    """About what a run adds to the memory of its stack, rather too much: its logits and attention weights count as if no
+    kernel spared them."""
+    assert model.vocabulary is not None
+    tokens = (training.micro_batch or training.batch) * model.context
+    wide = 1 if training.precision == "bf16" else 2
+    kept = 50 * wide * model.layers * model.width + 18 * model.vocabulary + 12 * model.heads * model.context
+    return 18.0 * parameter_count(model) + float(tokens) * kept
 
 
 def _stacks(study: Study, cells: Cells, width: int) -> list[list[PlannedRun]]:

@@ -112,7 +112,7 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
     every = [*cells.own, *cells.swept]
     groups = _groups(every, cells.declared)
     largest = max(groups, key=lambda group: parameter_count(group.model))
-    width = width_on_gpu(study, cells)
+    width = width_on_gpu(study, cells, hardware.kind.memory)
     candidates = layouts(hardware, width)
     numbers = dict.fromkeys(layout.gpus for layout in candidates)
     refused = {gpus: batch_refusal(study, gpus) for gpus in numbers}
