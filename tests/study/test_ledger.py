@@ -104,7 +104,7 @@ def test_exchangeable_arms_match_and_an_undeclared_redraw_does_not(study_table, 
     assert one.shared_init_hash == base.shared_init_hash, "over all that no arm redraws"
     hidden = [one.model_copy(update={"declares": Declaration()}) for one in (one, base)]
     found = record_mismatches(*hidden)
-    assert "model.redraw: 1 against None" in found
+    assert "model.redraw: 1 against 0" in found
     redrawn = [line for line in found if line.startswith("initial value of ")]
     assert redrawn == [f"initial value of blocks.0.mlp.{part}.weight differs" for part in ("down", "up")]
     more = one.model_copy(update={"initial_weights": one.initial_weights | {"tok.weight": "00"}})

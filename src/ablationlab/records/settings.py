@@ -266,21 +266,6 @@ class ModelConfig(Frozen):
             return {**PRESETS[data["preset"]].shape, **data}
         return data
 
-    @model_serializer(mode="wrap")
-    def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out at their defaults, so that plans, and the ids of runs, are what they were before these settings existed.
-        # What a preset fills is written, too: or a setting that was put back to its default would be filled again.
-        filled = PRESETS[self.preset].shape if self.preset is not None and self.preset in PRESETS else {}
-        fields = type(self).model_fields
-        dumped: dict[str, Any] = dump(self)
-        return {
-            key: value
-            for key, value in dumped.items()
-            if key in _ALWAYS_WRITTEN
-            or key in filled
-            or getattr(self, key) != fields[key].get_default(call_default_factory=True)
-        }
-
     @model_validator(mode="after")
     def _something_to_redraw(self) -> Self:
         if self.redraw and not self.layers:
@@ -354,23 +339,6 @@ class ModelConfig(Frozen):
         return fraction
 
 
-#: Settings of a model that are written whatever their value; the others only where they differ from their defaults.
-_ALWAYS_WRITTEN = frozenset(
-    [
-        *("preset", "layers", "width", "heads", "context", "vocabulary", "mlp_ratio", "biases", "tied", "final_norm"),
-        *("head_bias", "norm_eps", "token_init_std", "position_init_std", "init_std", "scaled_residual_init"),
-        *("dropout", "front"),
-    ]
-)
-
-
-def _without_defaults(settings: Frozen, dumped: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """A dumped table without those of *keys* that are at their defaults."""
-    fields = type(settings).model_fields
-    defaults = {key: fields[key].get_default(call_default_factory=True) for key in keys}
-    return {key: value for key, value in dumped.items() if key not in keys or getattr(settings, key) != defaults[key]}
-
-
 class RateScale(Frozen):
     """Factors of the learning rate for groups of parameters; 0 leaves a group as it starts.
 
@@ -390,7 +358,8 @@ class RateScale(Frozen):
     @model_serializer(mode="wrap")
     def _changed_ones(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # So that the ledger sees a difference in the groups that a variant writes, and in no other.
-        return _without_defaults(self, dump(self), tuple(type(self).model_fields))
+        dumped: dict[str, Any] = dump(self)
+        return {key: value for key, value in dumped.items() if value != 1.0}
 
 
 class TrainingConfig(Frozen):
@@ -442,12 +411,6 @@ class TrainingConfig(Frozen):
     precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
     """Precision of matrix products. `auto` is bf16 on a GPU and, on a CPU, whatever is fast there; the plan seals what
     it chose."""
-
-    @model_serializer(mode="wrap")
-    def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # As in `ModelConfig`.
-        later = ("lr_scale", "decay_share", "momentum", "ema", "z_loss", "label_smoothing")
-        return _without_defaults(self, dump(self), later)
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:

@@ -477,12 +477,10 @@ class _CellMaker:
             raise PlanError(f"variant {name!r} in regime {regime!r}: {'; '.join(map(str, problems))}")
         tokens = steps * training.batch * model.context
         resolved = training.changed(steps=steps, tokens=None, precision=self.precision(training.precision))
+        # Defaults are left out, so that a version with more settings still knows its runs.
         identity = {
-            "model": model.model_dump(mode="json"),
-            # A micro-batch that is not set is no part of what a run is.
-            "training": resolved.model_dump(
-                mode="json", exclude={"micro_batch"} if resolved.micro_batch is None else None
-            ),
+            "model": model.model_dump(mode="json", exclude_defaults=True),
+            "training": resolved.model_dump(mode="json", exclude_defaults=True),
             "corpus": corpus.tokens_sha256,
             "validation": self.study.data.validation,
         }
