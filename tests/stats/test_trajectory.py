@@ -132,8 +132,8 @@ def test_what_is_too_short_or_not_asked_for_has_no_value():
 # --- the warning while it runs ----------------------------------------------------------------------------
 
 
-def warnings(losses, norms=None) -> list[EarlyWarning]:
-    watch = StackWatch(["run-a"])
+def warnings(losses, norms=None, calm_from: int = 0) -> list[EarlyWarning]:
+    watch = StackWatch(["run-a"], calm_from)
     norms = np.ones(len(losses)) if norms is None else norms
     fed = (watch.feed(0, step, x, g) for step, (x, g) in enumerate(zip(losses, norms, strict=True), start=1))
     return [warning for warning in fed if warning is not None]
@@ -152,6 +152,17 @@ def test_a_rising_loss_is_announced_within_three_steps_with_run_step_and_numbers
     assert 150 < first.step <= 153
     assert first.value == x[first.step - 1] > first.level
     assert first.noise_sds > 7
+
+
+def test_norms_that_rise_while_the_rate_warms_up_give_no_warning_and_losses_do():
+    x, g = falling(), norms()
+    g[:16], g[16:30] = g[:16] / 10, g[16:30] * 2  # as a norm that fell at first and rises with the rate
+    assert [warning.of for warning in warnings(x, g)] == ["gradient-norm"]
+    assert warnings(x, g, calm_from=31) == []
+    x[20:] += np.linspace(2, 5, 280)
+    assert warnings(x, g, calm_from=31)[0].of == "loss"
+    g[200:205] *= 100
+    assert warnings(falling(), g, calm_from=31)[0].step > 200
 
 
 def test_a_jump_of_the_gradient_norm_is_announced():

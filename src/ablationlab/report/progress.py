@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ablationlab.training.executors.job import Event
 
 PLAIN_SECONDS = 15.0
+FIRST_SECONDS = 3.0  # until a line says how long it takes
 
 
 class Display(Protocol):
@@ -171,7 +172,7 @@ class PlainDisplay:
 
     def __init__(self, console: Console, plan: Plan, done_steps: int) -> None:
         self.console, self.plan, self.counter = console, plan, _Counter(plan, done_steps)
-        self.spoken = -math.inf
+        self.spoken, self.estimated = -math.inf, False
 
     def __enter__(self) -> Self:
         return self
@@ -186,8 +187,9 @@ class PlainDisplay:
         note = _sentence(self.plan, event)
         if note:
             self.console.print(note, markup=False, highlight=False, soft_wrap=True)
-        if event.kind == "progress" and now - self.spoken >= PLAIN_SECONDS and not math.isnan(event.payload.loss):
-            self.spoken = now
+        pause = PLAIN_SECONDS if self.estimated else FIRST_SECONDS
+        if event.kind == "progress" and now - self.spoken >= pause and not math.isnan(event.payload.loss):
+            self.spoken, self.estimated = now, self.counter.left(now) is not None
             known = self.plan.run(self.plan.stacks[event.stack][0]).steps is not None
             at = f"step {count(event.payload.step)}" + (f" of {count(event.payload.steps)}" if known else "")
             line = f"{self._overall(now)}  {_label(self.plan, event.stack)} {at}  {_numbers(event)}"
@@ -195,8 +197,8 @@ class PlainDisplay:
 
     def _overall(self, now: float) -> str:
         left = self.counter.left(now)
-        text = "time left unknown" if left is None else f"{duration(left)} left"
-        return plain(f"[{percent(self.counter.done / self.counter.total)}, {text}]")
+        text = "" if left is None else f", {duration(left)} left"
+        return plain(f"[{percent(self.counter.done / self.counter.total)}{text}]")
 
 
 def _warning(warning: EarlyWarning) -> str:

@@ -369,15 +369,17 @@ class EarlyWarning:
 
 @dataclass
 class StackWatch:
-    """Watches the loss and the logarithm of the gradient norm of every run of a stack."""
+    """Watches the loss and the logarithm of the gradient norm of every run of a stack. While the learning rate warms up, norms
+    fall and rise again in every run, so they give no warning before step *calm_from*; losses do."""
 
     names: Sequence[str]
+    calm_from: int = 0
     losses: list[Watch] = field(init=False)
     norms: list[Watch] = field(init=False)
 
     def __post_init__(self) -> None:
         self.losses = [Watch() for _ in self.names]
-        self.norms = [Watch() for _ in self.names]
+        self.norms = [Watch(quiet_until=self.calm_from) for _ in self.names]
 
     def feed(self, slot: int, step: int, loss: float, norm: float) -> EarlyWarning | None:
         """A warning where one is due; of the loss, if both give one."""

@@ -20,6 +20,7 @@ from ablationlab.data.batches import DataOrderHash, drawn_samples, planned_data_
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch
 from ablationlab.model.parameters import joint_digest
+from ablationlab.model.rules import WITH_WARMUP
 from ablationlab.records.environment import Environment
 from ablationlab.records.metrics import MEASURED_METRICS, checked_metrics
 from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun
@@ -380,7 +381,9 @@ class MetricsWriter:
     def __init__(self, runs: Sequence[RunState], tokens_per_step: int, probes: StackProbes) -> None:
         self.runs, self.tokens_per_step, self.probes = runs, tokens_per_step, probes
         self._pending: list[Chunk] = []
-        self._watch = StackWatch([run.planned.id for run in runs])
+        training = runs[0].planned.training
+        warming = training.warmup if training.schedule in WITH_WARMUP else 0
+        self._watch = StackWatch([run.planned.id for run in runs], warming + 1)
 
     def add(self, chunk: Chunk) -> None:
         """Waits for nothing."""
