@@ -369,8 +369,8 @@ class EarlyWarning:
 
 @dataclass
 class StackWatch:
-    """Watches the loss and the logarithm of the gradient norm of every run of a stack. While the learning rate warms up, norms
-    fall and rise again in every run, so they give no warning before step *calm_from*; losses do."""
+    """Watches the loss and the logarithm of the gradient norm of every run of a stack. While the learning rate warms up,
+    norms fall and rise again in every run, so they give no warning before step *calm_from*; losses do."""
 
     names: Sequence[str]
     calm_from: int = 0
