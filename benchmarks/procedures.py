@@ -451,6 +451,55 @@ def trends(studies: int) -> None:
             rows.append([size, f"{between:g}", slope / studies, predicted / studies])
     heads = ["studies", "SD between studies (the seeds' errors are 0.022)", "slope", "prediction"]
     table("Coverage of 95 % intervals of a trend, 5 seeds per study, %", heads, rows)
+    tuned_trends(studies)
+
+
+def tuned_trends(studies: int) -> None:
+    """Arms with equal best losses at every size, whose best rates drift apart with size: a trend, or a sign, is false."""
+    curves: dict[str, Callable[[FloatArray], FloatArray]] = {
+        "parabola": lambda d: 0.01 * d**2,
+        "eight times as steep above": lambda d: np.where(d < 0, 0.02, 0.16) * d**2,
+        "V": lambda d: np.where(d < 0, -0.05, 0.2) * d,
+    }
+    octaves, n = np.arange(-3.0, 4.0), 8
+    rates = 2.0**octaves
+    rows = []
+    for name, curve in curves.items():
+        for size in (3, 4, 6):
+            rng = np.random.default_rng([25, size])
+            made, alone, sign_alone, claimed, sign = 0, 0, 0, 0, 0
+            for _ in range(studies):
+                starts, drift = rng.uniform(-0.5, 0.5, 2), rng.uniform(0.1, 0.35)
+                fits = []
+                for place in range(size):
+                    shared = 0.02 * rng.normal(size=n)
+                    for start, speed in zip(starts, (1.0, 0.5), strict=True):
+                        noise = 0.01 * np.sqrt(0.5) * (rng.normal(size=(1, n)) + rng.normal(size=(octaves.size, n)))
+                        losses = curve(octaves - (start - speed * drift * place))[:, None] + noise + shared
+                        fits.append(fitted_minimum(dict(zip(rates.tolist(), losses.tolist(), strict=True))))
+                if any(fit.status != "ok" for fit in fits):
+                    continue
+                deltas = [np.subtract(a.values, b.values) for a, b in zip(fits[::2], fits[1::2], strict=True)]
+                doubts = [a.doubt + b.doubt for a, b in zip(fits[::2], fits[1::2], strict=True)]
+                sizes = 10.0 ** (6 + 0.5 * np.arange(size))
+                means, errors = zip(*((d.mean(), d.std(ddof=1) / np.sqrt(n)) for d in deltas), strict=True)
+                made += 1
+                for with_doubt in (False, True):
+                    found = trend(
+                        sizes, means, errors, doubts=doubts if with_doubt else None, at=float(10 ** (7 + 0.5 * size))
+                    )
+                    assert found.prediction is not None
+                    hits = found.p <= ALPHA, found.prediction.sign_holds > 1 - ALPHA
+                    if with_doubt:
+                        claimed, sign = claimed + hits[0], sign + hits[1]
+                    else:
+                        alone, sign_alone = alone + hits[0], sign_alone + hits[1]
+            counts = (alone, claimed, sign_alone, sign)
+            rows.append([name, size, *(count / made for count in counts), f"{made:,}"])
+    heads = ["curves", "sizes", "trend, fits alone", "trend (shipped)", "sign, fits alone", "sign (shipped)", "studies"]
+    table(
+        "Tuned arms that are equal at every size: a trend at 5 %, a sign said to hold with 95 % or more, %", heads, rows
+    )
 
 
 def flags(studies: int) -> None:

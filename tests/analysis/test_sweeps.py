@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from scipy import stats as scipy_stats
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.wording import instability, sweep_notes, verdict_words
-from ablationlab.core.errors import MismatchError
+from ablationlab.analysis.verdict.evidence import gather
+from ablationlab.analysis.wording import because, instability, sweep_notes, verdict_words
+from ablationlab.core.errors import MismatchError, StudyError
 from ablationlab.records.analysis import Absence, Analysis
 from ablationlab.records.run import Divergence, RunRecord
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.verdict import Reason
 
 from .builder import CRITERIA, HYPOTHESES, build, calm, seal_again, study
 
@@ -377,3 +380,67 @@ def test_a_variant_with_rates_of_its_own_is_fitted_on_them_and_left_out_of_what_
     over = [find(analysis, "lr_sensitivity/sweep/layernorm:none") for analysis in (one_grid, two_grids)]
     assert [len(comparison.pairs) for comparison in over] == [7, 0]
     assert {missing.reason for missing in over[1].missing} == {Absence.OWN_RATES}
+
+
+def with_functions(curve):
+    """Every function of the loss, 1.6 bits per byte and nat, and an accuracy that follows the rates of the grid alone."""
+
+    def ended(variant, lr, seed):
+        loss = curve(variant, lr, seed)["validation_loss"]
+        accuracy = 0.5 - loss / 10
+        return {
+            "validation_loss": loss,
+            "perplexity": math.exp(loss),
+            "bits_per_byte": 1.6 * loss,
+            "next_token_accuracy": accuracy,
+        }
+
+    return ended
+
+
+TUNED_PRIMARY = {"role": "primary", "regime": "tuned", "smallest_effect": 0.01}
+
+
+@pytest.mark.parametrize("metric", ["validation_loss", "perplexity", "bits_per_byte"])
+def test_functions_of_the_loss_are_fitted_with_it_and_claim_no_more_than_it(tmp_path, metric):
+    """The arms have one curve; at the chosen grid rates they differ by a hundred times their noise."""
+    criteria = [TUNED_PRIMARY | {"metric": metric}]
+    analysis = analysis_of(tmp_path, swept=with_functions(shifted), sweep=FINE, criteria=criteria)
+    loss, perplexity, bits = (
+        find(analysis, f"{name}/tuned/layernorm:none") for name in ("validation_loss", "perplexity", "bits_per_byte")
+    )
+    assert loss.outcome == perplexity.outcome == bits.outcome == "not-shown"
+    assert loss.p == perplexity.p == bits.p
+    assert perplexity.delta == pytest.approx(loss.delta, abs=1e-12)
+    assert bits.delta == pytest.approx(1.6 * loss.delta, abs=1e-12)
+    assert (perplexity.doubt, bits.doubt) == (pytest.approx(loss.doubt), pytest.approx(1.6 * loss.doubt))
+    for end in ("low", "high"):
+        assert getattr(perplexity.main_interval, end) == pytest.approx(getattr(loss.main_interval, end), abs=1e-9)
+        assert getattr(bits.main_interval, end) == pytest.approx(1.6 * getattr(loss.main_interval, end), abs=1e-9)
+    assert perplexity.ratio.high == pytest.approx(math.exp(perplexity.intervals["paired-t"].high))
+    assert not any(comparison.at_grid_rates for comparison in (loss, perplexity, bits))
+
+
+def test_a_tuned_primary_that_is_not_fitted_decides_nothing_and_guards_say_at_which_rates(tmp_path):
+    with pytest.raises(StudyError, match="known at grid rates only"):
+        study(sweep=FINE, criteria=[TUNED_PRIMARY | {"metric": "next_token_accuracy"}])
+    made = study(sweep=FINE, criteria=[TUNED_PRIMARY | {"metric": "validation_loss"}])
+    sealed = made.criteria[0].model_copy(update={"metric": "next_token_accuracy", "smallest_effect": 1e-4})
+    build(tmp_path / "a", made.model_copy(update={"criteria": (sealed,)}), swept=with_functions(shifted))
+    analysis = analyze(read_results(tmp_path / "a"))
+    accuracy = find(analysis, "next_token_accuracy/tuned/layernorm:none")
+    assert (accuracy.outcome, accuracy.at_grid_rates) == ("worse", True)  # by the grid alone
+    verdict = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
+    assert (verdict.decision, verdict.reason, verdict.needs.need) == ("no-verdict", "grid-rates", "best-rates")
+    assert "register the validation loss" in verdict_words(analysis, verdict).needs
+    guard = {"metric": "next_token_accuracy", "role": "guard", "regime": "tuned", "margin": 1e-4}
+    better = with_functions(lambda variant, lr, seed: moved(-0.5, variant, lr, seed))
+    criteria = [TUNED_PRIMARY | {"metric": "validation_loss"}, guard]
+    analysis = analysis_of(tmp_path / "b", swept=better, sweep=FINE, criteria=criteria)
+    verdict = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
+    assert verdict.decision.startswith("adopt")
+    words = verdict_words(analysis, verdict)
+    assert "next token accuracy at the chosen grid rates: costs nothing" in words.trade_off
+    gathered = replace(gather(analysis, "layernorm", "tuned"), guarded=(find(analysis, verdict.costs[1].comparison),))
+    said = because(gathered, Reason.BETTER_AND_SAFE)
+    assert "Every guard keeps its margin (next token accuracy: at the chosen grid rates)" in said

@@ -8,6 +8,7 @@ import pytest
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.trends import study_trend
 from ablationlab.core.errors import TableError
+from ablationlab.stats.trend import trend
 
 from .builder import build, outcome, study
 
@@ -67,3 +68,34 @@ def test_tuned_arms_take_their_size_from_the_runs_of_the_sweep(tmp_path):
     found = study_trend(folders, regime="tuned")
     assert [effect.size for effect in found.studies] == [100, 200, 400]
     assert {effect.comparison.regime for effect in found.studies} == {"tuned"}
+
+
+def test_a_trend_of_tuned_arms_counts_what_their_fits_may_hide(tmp_path):
+    """One curve for both arms, steeper above its optimum, whose place drifts with size: there is no trend."""
+
+    def folder_of(place):
+        def swept(variant, lr, seed):
+            best = 3.2e-3 if variant == "none" else 3.2e-3 * 2 ** (0.2 * place)
+            octaves = np.log2(lr / best)
+            noise = np.random.default_rng([seed, len(variant), place]).normal(0, 1e-4)
+            loss = float(2.0 + noise + (-0.05 if octaves < 0 else 0.2) * octaves)
+            return {"validation_loss": loss, "perplexity": float(np.exp(loss))}
+
+        folder = tmp_path / f"t{place}"
+        model = {"layers": 1, "width": 16 * 2**place, "heads": 2, "context": 16}
+        sweep = {"lr": [1e-3, 2e-3, 4e-3, 8e-3, 16e-3], "selection_seeds": [91]}
+        build(folder, study(name=f"t{place}", model=model, sweep=sweep), swept=swept)
+        analyze(read_results(folder)).replace(folder / "analysis.json")
+        return folder
+
+    found = study_trend([folder_of(place) for place in range(4)], regime="tuned", at=3200.0)
+    effects = [effect.comparison for effect in found.studies]
+    errors = [comparison.delta_sd / np.sqrt(comparison.n) for comparison in effects]
+    deltas, sizes = [comparison.delta for comparison in effects], [effect.size for effect in found.studies]
+    doubts = [comparison.doubt for comparison in effects]
+    alone = trend(sizes, deltas, errors, at=3200.0)
+    assert min(doubts) > 0
+    assert found.fit == trend(sizes, deltas, errors, doubts=doubts, at=3200.0)
+    assert found.fit.low < 0 < found.fit.high
+    assert found.fit.p > alone.p
+    assert found.fit.prediction.sign_holds < min(0.95, alone.prediction.sign_holds)

@@ -26,6 +26,7 @@ DETAILS = {
     CaveatCode.UNPAIRED: {"variant": "a", "reference": "b"},
     CaveatCode.SURVIVORS_ONLY: {"runs": ("a seed 1", "a seed 2")},
     CaveatCode.REFUSED_FOR_DIVERGENCE: {"runs": ("a seed 1",)},
+    CaveatCode.OTHER_CORRECTION: {"registered": "dunnett"},
     CaveatCode.AT_CHANCE: {"chance": 0.25, "items": 1200, "best": 0.26, "p": 0.4},
     CaveatCode.UNPAIRED_ITEMS: {"variant": 3, "reference": 0},
     CaveatCode.TOO_FEW_SEEDS: {"seeds": 1},

@@ -50,3 +50,21 @@ def test_what_makes_no_trend_is_refused():
         trend([1e6, 1e6, 1e7], [0.1, 0.2, 0.3], [0.1] * 3)
     with pytest.raises(StatisticsError, match="above 0"):
         trend([1e6, 1e7, 1e8], [0.1, 0.2, 0.3], [0.1, 0.0, 0.1])
+
+
+def test_doubts_bound_every_trend_that_effects_within_them_could_give():
+    rng = np.random.default_rng(4)
+    sizes, effects, errors = 10.0 ** np.arange(4), rng.normal(0, 0.1, 4), rng.uniform(0.2, 0.4, 4)
+    doubts, at = rng.uniform(0, 0.05, 4), 1e5
+    # Weights of the effects do not change while no variance between studies is seen.
+    assert trend(sizes, effects, errors).between_sd == 0
+    found, exact = trend(sizes, effects, errors, doubts=doubts, at=at), trend(sizes, effects, errors, at=at)
+    corners = [effects + doubts * signs for signs in 2 * np.array(list(np.ndindex(2, 2, 2, 2))) - 1]
+    shifted = [trend(sizes, corner, errors, at=at) for corner in corners]
+    reach = max(abs(other.slope - exact.slope) for other in shifted)
+    assert found.high - exact.high == pytest.approx(reach)
+    assert exact.low - found.low == pytest.approx(reach)
+    hidden = max(abs(other.prediction.estimate - exact.prediction.estimate) for other in shifted)
+    assert found.prediction.high - exact.prediction.high == pytest.approx(hidden)
+    assert found.prediction.sign_holds < exact.prediction.sign_holds
+    assert trend(sizes, effects, errors, doubts=np.full(4, 10.0)).p == 1.0

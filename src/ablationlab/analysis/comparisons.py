@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import exp, log
 from statistics import stdev
 from typing import Any, Final, Literal, TypeVar
 
@@ -34,7 +34,7 @@ from ablationlab.records.analysis import (
     SingleRun,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import Criterion
+from ablationlab.records.settings import TUNED, Criterion
 from ablationlab.stats import (
     Caveat,
     CaveatCode,
@@ -47,10 +47,11 @@ from ablationlab.stats import (
     paired_t_interval,
 )
 from ablationlab.stats._common import MINIMUM_PAIRS
+from ablationlab.stats.comparison import as_ratio
 from ablationlab.stats.families import deciding_interval
 from ablationlab.stats.results import FamilyMember, Transform
 from ablationlab.stats.simulation import brief_inference
-from ablationlab.stats.tuned import beyond_doubt, sure_bounds, widened
+from ablationlab.stats.tuned import beyond_doubt, sure_bounds, sure_p, widened
 
 RESAMPLES: Final = 10_000
 EXPLORATORY: Final = "exploratory"
@@ -191,6 +192,8 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     transform, caveats = _transform(planned.metric, [value for _, *both in pairs for value in both])
     planned = _without_margins(planned) if caveats else planned
     caveats += _about_diverged(diverged, refused)
+    if planned.regime == TUNED and dataset.sweep is not None and not dataset.doubts.keys() >= set(planned.arms):
+        caveats.append(Caveat(CaveatCode.GRID_RATES))
     numbers: dict[str, Any] = {}
     doubt = sum(dataset.doubts.get(arm, 0.0) for arm in planned.arms)
     if pairs:
@@ -205,9 +208,17 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
             numbers = _numbers(result, pairs)
             caveats += result.caveats
             if doubt:
-                moved = [(seed, b + delta, b) for (seed, _, b), delta in zip(pairs, _beyond(pairs, doubt), strict=True)]
-                numbers["tests"] = _computed(planned, moved, transform, promised).tests
-                numbers["intervals"] = {name: widened(made, doubt) for name, made in result.intervals.items()}
+                moved = _beyond(pairs, transform, doubt)
+                tests = _computed(planned, moved, transform, promised).tests
+                intervals = {name: widened(made, doubt) for name, made in result.intervals.items()}
+                deltas = _deltas(pairs, transform)
+                numbers |= {
+                    "tests": {name: sure_p(test, deltas, doubt) for name, test in tests.items()},
+                    "intervals": intervals,
+                    "ratios": {name: as_ratio(i.estimate, i.low, i.high) for name, i in intervals.items()}
+                    if result.ratios
+                    else {},
+                }
         numbers["doubt"] = doubt
         if (
             doubt
@@ -362,8 +373,18 @@ def _transform(metric: Metric, values: Sequence[float]) -> tuple[Transform, list
     return metric.transform, []
 
 
-def _beyond(pairs: Pairs, doubt: float) -> list[float]:
-    return beyond_doubt([a - b for _, a, b in pairs], doubt)
+def _deltas(pairs: Pairs, transform: Transform) -> list[float]:
+    """Differences on the tested scale."""
+    return [log(a / b) if transform == "log" else a - b for _, a, b in pairs]
+
+
+def _beyond(pairs: Pairs, transform: Transform, doubt: float) -> Pairs:
+    """The pairs with the variant moved towards the reference by what may be doubted."""
+    sure = beyond_doubt(_deltas(pairs, transform), doubt)
+    return [
+        (seed, b * exp(delta) if transform == "log" else b + delta, b)
+        for (seed, _, b), delta in zip(pairs, sure, strict=True)
+    ]
 
 
 def _sure_effect(criterion: Criterion, doubt: float) -> float | None:
@@ -403,7 +424,7 @@ def _brief_numbers(
 
     *looked_at*: by a planned look, which makes its own of pairs and spread. *with_pairs*: what follows needs them.
     """
-    deltas = [log(a / b) if transform == "log" else a - b for _, a, b in pairs]
+    deltas = _deltas(pairs, transform)
     decided = brief_inference(
         deltas,
         interval=criterion.interval,
@@ -420,7 +441,7 @@ def _brief_numbers(
             alpha=criterion.alpha,
             smallest_effect=None,
         )
-        interval, test = widened(interval, doubt), sure.test
+        interval, test = widened(interval, doubt), sure_p(sure.test, deltas, doubt)
     return {
         "delta": decided.interval.estimate,
         # Without pairs no interval is made for the corrected level, which decides nothing.
@@ -553,9 +574,7 @@ def _shared_tests(comparisons: Sequence[Comparison], sources: Mapping[str, str])
     def tested_as(comparison: Comparison) -> tuple[object, ...]:
         source = sources.get(comparison.metric, comparison.metric)
         seeds = tuple(pair.seed for pair in comparison.pairs)
-        # Fitted losses are in doubt, a function of losses at grid rates is not: these are other numbers.
-        fitted = comparison.doubt > 0
-        return source, comparison.task, comparison.regime, comparison.variant, comparison.reference, seeds, fitted
+        return source, comparison.task, comparison.regime, comparison.variant, comparison.reference, seeds
 
     shares: dict[str, str] = {}
     for group in grouped((tested_as(comparison), comparison) for comparison in comparisons).values():

@@ -47,21 +47,27 @@ def power_of(comparisons: Iterable[Comparison], primary: str | None) -> tuple[Po
 
 
 def _power(comparison: Comparison, sd: float) -> Power:
-    alpha, effect = alpha_per_test(comparison), comparison.smallest_effect
+    alpha, effect = alpha_per_test(comparison), sure_effect(comparison)
     upper = sd_interval(sd, comparison.n, level=0.6).high
     return Power(
         comparison=comparison.id,
         n=comparison.n,
         delta_sd=sd,
-        smallest_effect=effect,
+        smallest_effect=comparison.smallest_effect,
         alpha=alpha,
-        detectable_80=detectable_effect(comparison.n, power=0.8, alpha=alpha) * sd,
-        detectable_90=detectable_effect(comparison.n, power=0.9, alpha=alpha) * sd,
+        detectable_80=detectable_effect(comparison.n, power=0.8, alpha=alpha) * sd + comparison.doubt,
+        detectable_90=detectable_effect(comparison.n, power=0.9, alpha=alpha) * sd + comparison.doubt,
         pairs_80=seeds_for(effect, sd, alpha, 0.8, comparison.test),
         pairs_90=seeds_for(effect, sd, alpha, 0.9, comparison.test),
         pairs_80_conservative=seeds_for(effect, upper, alpha, 0.8, comparison.test),
         equivalence_pairs_80=seeds_for_equivalence(effect, sd, comparison.alpha, 0.8),
     )
+
+
+def sure_effect(comparison: Comparison) -> float | None:
+    """The smallest effect less what fitted best rates may hide of it, or of a difference of 0; None where that is all."""
+    effect = comparison.smallest_effect
+    return None if effect is None or effect <= comparison.doubt else effect - comparison.doubt
 
 
 def alpha_per_test(comparison: Comparison) -> float:

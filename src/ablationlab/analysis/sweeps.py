@@ -3,14 +3,15 @@
 The rate is chosen on the selection seeds alone and judged on the others, so that no arm is judged on the noise that chose
 it. That does not protect from the grid: two arms with one curve, shifted, lie unequally far from their nearest grid
 rates. So the loss of tuned arms is that at the fitted optimum (`stats.tuned`), and an arm without one has no tuned loss.
-Where the baseline has none, all arms are compared at the chosen grid rates, without a verdict. All other metrics are
-those of the runs at the chosen grid rates.
+Where the baseline has none, all arms are compared at the chosen grid rates, without a verdict. Functions of the loss
+follow its fit, and its doubt. All other metrics are those of the runs at the chosen grid rates, and say so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 from statistics import stdev
 from typing import Any, Final, Literal
 
@@ -27,6 +28,7 @@ from ablationlab.records.analysis import (
     SweepPoint,
     TunedMinimum,
 )
+from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Study, Sweep
 from ablationlab.stats import paired_t_interval
@@ -113,16 +115,14 @@ def swept(
         minima=tuple(TunedMinimum(variant=variant, minimum=minimum) for variant, minimum in minima.items()),
         comparisons=(),
     )
+    values, doubts = _over_the_sweep(grid, sensitivities, points) | _tuned_values(grid, rates, names), {}
+    if tuned_at == "fitted-minima":
+        fitted, doubts = _fitted(grid, minima, [plan.metrics[name] for name in names if name in plan.metrics])
+        values |= fitted
     return Swept(
         part=part,
-        values=_over_the_sweep(grid, sensitivities, points)
-        | _tuned_values(grid, rates, names)
-        | (_fitted_values(grid, minima) if tuned_at == "fitted-minima" else {}),
-        doubts={
-            Arm(METRIC, None, TUNED, variant): minimum.doubt
-            for variant, minimum in minima.items()
-            if minimum is not None and tuned_at == "fitted-minima"
-        },
+        values=values,
+        doubts=doubts,
         runs=tuple(_tuned_runs(grid, rates)),
         checked_pairs=_check_tuned(grid, rates, pairs),
     )
@@ -232,15 +232,44 @@ def _minimum(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], v
     return fitted_minimum(losses)
 
 
-def _fitted_values(grid: _Grid, minima: Mapping[str, FittedMinimum | None]) -> Values:
-    """The loss at the fitted best rate; absent, never that at a grid rate, where an arm has no fit beside others that do."""
+def _fitted(
+    grid: _Grid, minima: Mapping[str, FittedMinimum | None], metrics: Sequence[Metric]
+) -> tuple[Values, dict[Arm, float]]:
+    """The loss at the fitted best rate and its functions, and how far each may be off on the scale that it is tested on.
+
+    Absent, never that at a grid rate, where an arm has no fit beside others that do.
+    """
     seeds = grid.study.judging_seeds()
     values: Values = {}
+    doubts: dict[Arm, float] = {}
     for variant, minimum in minima.items():
-        fitted = minimum is not None and minimum.status == "ok"
-        losses = minimum.values if minimum is not None and fitted else [absent(Absence.NO_BEST_RATE)] * len(seeds)
-        values[Arm(METRIC, None, TUNED, variant)] = dict(zip(seeds, losses, strict=True))
-    return values
+        for metric in metrics:
+            if METRIC not in (metric.name, metric.derived_from):
+                continue
+            arm, scale = Arm(metric.name, None, TUNED, variant), _per_nat(grid, variant, metric)
+            if minimum is None or minimum.status != "ok" or scale is None:
+                values[arm] = dict.fromkeys(seeds, absent(Absence.NO_BEST_RATE))
+                continue
+            at_best = (exp(loss) if metric.transform == "log" else scale * loss for loss in minimum.values)
+            values[arm] = dict(zip(seeds, at_best, strict=True))
+            doubts[arm] = scale * minimum.doubt
+    return values, doubts
+
+
+def _per_nat(grid: _Grid, variant: str, metric: Metric) -> float | None:
+    """By how much a function of the loss moves per nat, on the scale that it is tested on; None where no run tells it.
+
+    The logarithm of the perplexity is the loss. Bits per byte are a multiple of it, the same in all runs on one text.
+    """
+    if metric.name == METRIC or metric.transform == "log":
+        return 1.0
+    for lr in grid.sweep.rates(variant):
+        for seed in grid.seeds:
+            run = grid.run(variant, lr, seed)
+            value, loss = value_of(run, metric.name), value_of(run, METRIC)
+            if not isinstance(value, Absent) and not isinstance(loss, Absent) and loss:
+                return value / loss
+    return None
 
 
 def _over_the_sweep(grid: _Grid, sensitivities: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:

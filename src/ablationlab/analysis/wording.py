@@ -214,6 +214,9 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
         "Not compared, by the registered rule for diverged runs: {runs}. That they diverged counts under stability."
     ),
     CaveatCode.OTHER_CORRECTION: "Corrected by Holm's method, not by the registered {registered}: see the deviations.",
+    CaveatCode.GRID_RATES: (
+        "Tuned arms, at the chosen grid rates: how near each arm's best rate lies to the grid may make the difference."
+    ),
     CaveatCode.CANNOT_EXCLUDE_ZERO: (
         "{pairs} cannot exclude a gain of 0, however they fall; it takes 5 to do so with fair coverage."
     ),
@@ -485,12 +488,17 @@ def name_of(comparison: Comparison) -> str:
     return f"{name} ({', '.join(comparison.averaged)})" if comparison.averaged else name
 
 
+def _where(comparison: Comparison) -> str:
+    """The metric in words, and that it is not at the best rates, where it is not."""
+    return f"{name_of(comparison)}{' at the chosen grid rates' if comparison.at_grid_rates else ''}"
+
+
 def measured(comparison: Comparison) -> str:
     """Difference, deciding interval and adjusted p of a comparison, in one clause."""
     if comparison.delta is None:
         return f"{name_of(comparison)} could not be compared"
     interval, shown = comparison.main_interval, _shown(comparison)
-    text = f"{name_of(comparison)} {change(comparison)}"
+    text = f"{_where(comparison)} {change(comparison)}"
     if interval is not None and interval.low is not None:
         text += f" ({level(interval.level)} interval {shown.range}, {comparison.sample})"
     else:
@@ -617,6 +625,10 @@ def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[s
             reasons = sorted({reason for gate in gates for reason in sensitivity_reasons(gate)})
             reasons = reasons or ["no baseline beyond chance and no positive control on record"]
             return [f"{metric} is not shown to be sensitive at this scale", *reasons]
+        case HypothesisReason.GRID_RATES:
+            return [
+                f"{metric} of tuned arms is known at the chosen grid rates only, where a difference may be the grid's"
+            ]
         case HypothesisReason.NOT_REGISTERED:
             return [f"{metric} was compared, but not registered"]
         case HypothesisReason.NO_STABLE_BASELINE:
@@ -699,6 +711,11 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.NOT_SENSITIVE:
             reasons = sensitivity_reasons(primary.sensitivity if primary is not None else None)
             return f"{metric} is not sensitive at this scale: {'; '.join(reasons)}"
+        case Reason.GRID_RATES if _not_fitted(evidence):
+            return (
+                f"{metric} is known at the chosen grid rates only, where a difference may be the grid's: of tuned arms, the "
+                "validation loss and its functions decide"
+            )
         case Reason.GRID_RATES:
             return (
                 f"{metric} at the best rate is not known for both arms, and a difference at grid rates may be the grid's: "
@@ -748,7 +765,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.NOT_BETTER:
             return f"not shown better: {numbers}"
         case Reason.BETTER_AND_SAFE:
-            guarded = "Every guard keeps its margin, and the variant" if evidence.guards else "The variant"
+            guarded = f"{_guards_kept(evidence)}, and the variant" if evidence.guards else "The variant"
             return f"better: {numbers}. {guarded} is no less stable: {_worst(evidence)}"
         case Reason.BETTER_AT_A_COST | Reason.BETTER_WITH_BAD_RUNS:
             return f"better: {numbers}. But {_shown_costs(evidence)}"
@@ -824,7 +841,7 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     comparison = next((c for c in evidence.analysis.comparisons if c.id == cost.comparison), None)
     if comparison is None:
         return f"{metric_name(cost.metric)}: the cost is unknown (no run has a value)"
-    metric = name_of(comparison)
+    metric = _where(comparison)
     if cost.high is None:
         return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(diverged=cost.diverged)})"
     text = (
@@ -835,6 +852,12 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     if cost.margin is None:
         return f"{text}; no margin is registered"
     return f"{text}, {'within' if cost.high <= cost.margin else 'beyond'} the margin of {margin_of(comparison, cost.margin)}"
+
+
+def _guards_kept(evidence: Evidence) -> str:
+    at_grid_rates = [name_of(comparison) for comparison in evidence.guarded if comparison.at_grid_rates]
+    rates = f" ({', '.join(at_grid_rates)}: at the chosen grid rates)" if at_grid_rates else ""
+    return f"Every guard keeps its margin{rates}"
 
 
 def _shown_costs(evidence: Evidence) -> str:
@@ -910,7 +933,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.ADOPT:
             return (
                 f"Adopt {variant}: it is better ({moved}){_setting(evidence)}. "
-                + ("Every guard keeps its margin, and it" if evidence.guards else "It")
+                + (f"{_guards_kept(evidence)}, and it" if evidence.guards else "It")
                 + " is shown to be no less stable."
             )
         case Decision.ADOPT_PROVISIONALLY:
@@ -1015,6 +1038,12 @@ def _one_rate(evidence: Evidence) -> str:
     )
 
 
+def _not_fitted(evidence: Evidence) -> bool:
+    """Whether the primary metric of tuned arms is none that is fitted, although the best rates are known."""
+    sweep = evidence.analysis.sweep
+    return sweep is not None and sweep.knows_best_rate(evidence.variant)
+
+
 def _needed(evidence: Evidence, needs: Needs) -> str:
     primary = evidence.primary
     match needs.need:
@@ -1045,10 +1074,20 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
             return f"{what} spread is unknown: check that the runs really differ."
         case Need.SMALLEST_EFFECT:
             return "No smallest effect is registered for what was tested, so no number of seeds can be given."
+        case Need.BEST_RATES if _not_fitted(evidence):
+            return (
+                "More seeds will not help: register the validation loss, the perplexity or the bits per byte as the primary "
+                "metric of tuned arms. They are fitted at the best rates."
+            )
+        case Need.BEST_RATES:
+            return (
+                "More seeds will not help: sweep rates at most a factor of 2 apart, two or more beyond either optimum."
+            )
         case Need.CLOSER_RATES:
             off = with_unit(number(primary.doubt, 2), primary.unit) if primary is not None else ""
+            share = "more than" if primary is not None and primary.doubt > (primary.smallest_effect or 0) else "much of"
             return (
-                f"More seeds will not help: the fits of the best learning rates may be off by {off} together, more than the "
+                f"More seeds will help little: the fits of the best learning rates may be off by {off} together, {share} the "
                 "smallest effect that matters. Sweep rates closer together about both optima, two or more on either side."
             )
         case Need.FRESH_SEEDS:
@@ -1206,8 +1245,8 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
         unknown = f" Not known: {why}." if why else ""
         return [
             f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate ({shown}; behind ±, how far "
-            "the fitted loss may be off, which widens intervals and counts in p); other metrics are at the chosen grid "
-            f"rates.{unknown}"
+            "the fitted loss may be off, which widens intervals and counts in p), and perplexity and bits per byte "
+            f"follow it; other metrics are at the chosen grid rates.{unknown}"
         ]
     return [
         f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."

@@ -21,6 +21,7 @@ from ablationlab.records.settings import Criterion, Hypothesis
 from ablationlab.records.storage import Record, StoredValue
 from ablationlab.stats.results import (
     Caveat,
+    CaveatCode,
     CrossedMean,
     EffectSize,
     Equivalence,
@@ -209,6 +210,11 @@ class Comparison(StoredValue):
     def main_interval(self) -> Interval | None:
         """The interval that decides; None without pairs."""
         return self.deciding or self.intervals.get(self.interval)
+
+    @property
+    def at_grid_rates(self) -> bool:
+        """Whether tuned arms are compared at the grid rates that were chosen, not at fitted best ones."""
+        return any(caveat.code == CaveatCode.GRID_RATES for caveat in self.caveats)
 
     @property
     def sample(self) -> str:

@@ -187,6 +187,7 @@ class Need(StrEnum):
     SMALLEST_EFFECT = "smallest-effect"
     FRESH_SEEDS = "fresh-seeds"
     CLOSER_RATES = "closer-rates"
+    BEST_RATES = "best-rates"
     MISSING_RUNS = "missing-runs"
 
 
@@ -250,6 +251,7 @@ class HypothesisReason(StrEnum):
     """Why a hypothesis stands as it does."""
 
     NOT_IN_RECORDS = "not-in-records"
+    GRID_RATES = "grid-rates"
     NOT_SENSITIVE = "not-sensitive"
     NOT_REGISTERED = "not-registered"
     NO_STABLE_BASELINE = "no-stable-baseline"

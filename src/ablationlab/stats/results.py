@@ -156,6 +156,7 @@ class CaveatCode(StrEnum):
     SURVIVORS_ONLY = "survivors-only"
     REFUSED_FOR_DIVERGENCE = "refused-for-divergence"
     OTHER_CORRECTION = "other-correction"
+    GRID_RATES = "grid-rates"
     # Of single items.
     AT_CHANCE = "at-chance"
     LEFT_OUT = "left-out"

@@ -7,6 +7,10 @@ Laird's moment estimate for regressions; weights are 1 / (se_k^2 + tau^2), and t
 weighted residual variance where that exceeds 1 (Hartung and Knapp), with t quantiles of K - 2 degrees of freedom. So
 three studies give an interval with one degree of freedom, which is as wide as three studies deserve.
 
+Where effects may be off by their *doubts* (fitted best rates), slope and prediction, weighted sums of them, may be off by
+the sum of |weight| x doubt: intervals are that much wider, p tests what is left, and the sign holds with the probability of
+its worst case.
+
 A prediction at another size adds tau^2. It assumes that the effect stays linear in log size beyond the studies; the
 probability that its sign is the one seen at the largest size is that of the t distribution about the prediction (a flat
 prior on a and b).
@@ -26,15 +30,26 @@ FEWEST: int = 3
 
 
 def trend(
-    sizes: ArrayLike, effects: ArrayLike, errors: ArrayLike, *, at: float | None = None, level: float = 0.95
+    sizes: ArrayLike,
+    effects: ArrayLike,
+    errors: ArrayLike,
+    *,
+    doubts: ArrayLike | None = None,
+    at: float | None = None,
+    level: float = 0.95,
 ) -> Trend:
-    """Slope per factor of ten in size, its interval and p; with *at*, the effect predicted at that size."""
+    """Slope per factor of ten in size, its interval and p; with *at*, the effect predicted at that size.
+
+    *doubts*: how far each effect may be off, one way or the other.
+    """
     x, y, se = sample("sizes", sizes), sample("effects", effects), sample("errors", errors)
+    off = np.zeros_like(y) if doubts is None else sample("doubts", doubts)
     level = fraction("level", level)
-    if not x.size == y.size == se.size:
-        raise StatisticsError(f"sizes, effects and errors must go together, got {x.size}, {y.size} and {se.size}")
-    if (x <= 0).any() or (se <= 0).any():
-        raise StatisticsError("sizes and errors must be above 0")
+    if not x.size == y.size == se.size == off.size:
+        counts = f"{x.size}, {y.size}, {se.size} and {off.size}"
+        raise StatisticsError(f"sizes, effects, errors and doubts must go together, got {counts}")
+    if (x <= 0).any() or (se <= 0).any() or (off < 0).any():
+        raise StatisticsError("sizes and errors must be above 0, doubts at least 0")
     if np.unique(x).size < FEWEST:
         raise StatisticsError(f"a trend needs {FEWEST} different sizes or more, got {np.unique(x).size}")
     freedom = x.size - 2
@@ -52,16 +67,20 @@ def trend(
     t = float(special.stdtrit(freedom, (1 + level) / 2))
     error = float(np.sqrt(covariance[1, 1]))
     slope = float(coefficients[1])
+    weights = _weights(design, variance)
+    doubt = float(np.abs(weights[1]) @ off)
     prediction = None
     if at is not None:
         row = np.array([1.0, np.log10(positive("at", at)) - centre])
-        prediction = _prediction(at, row, coefficients, covariance, tau2, freedom, t, float(y[largest]))
+        hidden = float(np.abs(row @ weights) @ off)
+        seen = float(y[largest])
+        prediction = _prediction(at, row, coefficients, covariance, tau2, freedom, t, seen, hidden)
     return Trend(
         studies=int(x.size),
         slope=slope,
-        low=slope - t * error,
-        high=slope + t * error,
-        p=float(2 * special.stdtr(freedom, -abs(slope) / error)),
+        low=slope - t * error - doubt,
+        high=slope + t * error + doubt,
+        p=float(2 * special.stdtr(freedom, -max(abs(slope) - doubt, 0.0) / error)),
         level=level,
         between_sd=float(np.sqrt(tau2)),
         degrees_of_freedom=freedom,
@@ -73,6 +92,12 @@ def _fit(design: FloatArray, y: FloatArray, variance: FloatArray) -> tuple[Float
     weighted = design / variance[:, None]
     covariance = np.linalg.inv(design.T @ weighted)
     return np.asarray(covariance @ weighted.T @ y), np.asarray(covariance)
+
+
+def _weights(design: FloatArray, variance: FloatArray) -> FloatArray:
+    """Of the effects in each coefficient: (X'WX)^-1 X'W."""
+    weighted = design / variance[:, None]
+    return np.asarray(np.linalg.solve(design.T @ weighted, weighted.T))
 
 
 def _between(design: FloatArray, y: FloatArray, variance: FloatArray) -> float:
@@ -93,8 +118,9 @@ def _prediction(
     freedom: int,
     t: float,
     seen: float,
+    doubt: float,
 ) -> TrendPrediction:
     estimate = float(row @ coefficients)
     error = float(np.sqrt(row @ covariance @ row + tau2))
-    holds = float(special.stdtr(freedom, np.sign(seen) * estimate / error))
-    return TrendPrediction(size, estimate, estimate - t * error, estimate + t * error, holds)
+    holds = float(special.stdtr(freedom, (np.sign(seen) * estimate - doubt) / error))
+    return TrendPrediction(size, estimate, estimate - t * error - doubt, estimate + t * error + doubt, holds)

@@ -30,7 +30,7 @@ from numpy.polynomial.polynomial import polyval
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray
-from ablationlab.stats.results import FittedMinimum, Interval
+from ablationlab.stats.results import FittedMinimum, Interval, PValue
 
 #: Neighbouring rates may lie this factor apart.
 WIDEST_STEP: Final = 2.0
@@ -67,6 +67,12 @@ def beyond_doubt(deltas: Sequence[float], doubt: float) -> list[float]:
     """The deltas, less the part of their mean that *doubt* may explain: what is left is to be tested."""
     mean = math.fsum(deltas) / len(deltas) if deltas else 0.0
     return [delta - min(max(mean, -doubt), doubt) for delta in deltas]
+
+
+def sure_p(test: PValue, deltas: Sequence[float], doubt: float) -> PValue:
+    """The test of what is `beyond_doubt`: nothing is shown where the mean lies within the doubt, p is 1 but for rounding."""
+    within = test.p is not None and abs(math.fsum(deltas)) <= doubt * len(deltas)
+    return replace(test, p=1.0) if within else test
 
 
 def sure_bounds(bounds: tuple[float, float], doubt: float) -> tuple[float, float]:

@@ -401,6 +401,10 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             elif regime == SWEEP and not over_sweep:
                 allowed = ", ".join(name for name, other in known.items() if other.level == "sweep")
                 yield Problem(f"{key}.metric", "is not measured over a sweep", repr(metric), allowed)
+            fitted = [name for name, other in known.items() if "validation_loss" in (name, other.derived_from)]
+            if regime == TUNED and criterion.get("role") == "primary" and metric not in fitted:
+                text = "of tuned arms is known at grid rates only, where a difference may be the grid's, so it cannot decide"
+                yield Problem(f"{key}.metric", text, repr(metric), f"{', '.join(fitted)}, or another role")
         pairs.append((f"{key}.contrast", criterion.get("contrast")))
     for place, pair in pairs:
         names = [name for name in pair if isinstance(name, str)] if isinstance(pair, list | tuple) else []

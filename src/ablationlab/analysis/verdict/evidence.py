@@ -8,7 +8,7 @@ from typing import Literal
 
 from ablationlab.analysis.comparisons import T_TESTS
 from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed, StabilityGain
-from ablationlab.records.settings import Criterion
+from ablationlab.records.settings import TUNED, Criterion
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
 from ablationlab.stats import CaveatCode, Equivalence, failure_bound, paired_t_test, paired_tost
 from ablationlab.stats._common import MINIMUM_PAIRS
@@ -35,6 +35,14 @@ class Evidence:
     def unpaired(self) -> bool:
         """The arms share no seed: Welch's test decides."""
         return self.primary is not None and self.primary.design == "unpaired"
+
+    @property
+    def at_grid_rates(self) -> bool:
+        """The primary metric of tuned arms is not known at the best rates: not fitted, or the fit failed for an arm."""
+        sweep = self.analysis.sweep
+        if self.regime != TUNED or sweep is None:
+            return False
+        return not sweep.knows_best_rate(self.variant) or (self.primary is not None and self.primary.at_grid_rates)
 
     @property
     def baseline_unstable(self) -> bool:
@@ -203,8 +211,10 @@ def _level(analysis: Analysis, comparison: Comparison) -> float:
     level = comparison.alpha
     if analysis.look is not None:
         level = min((finding.level for finding in analysis.look.findings), default=level)
-    if comparison.p and comparison.p_adjusted:
-        level *= min(1.0, comparison.p / comparison.p_adjusted)
+    if comparison.p is not None and comparison.p_adjusted is not None:
+        # A p too small for a float is 0, and so is its adjusted one: then the whole family is paid for.
+        paid = comparison.p / comparison.p_adjusted if comparison.p_adjusted > 0 else 1 / max(1, comparison.family_size)
+        level *= min(1.0, paid)
     return level
 
 

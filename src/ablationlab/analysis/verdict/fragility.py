@@ -10,7 +10,7 @@ import numpy as np
 
 from ablationlab.analysis.comparisons import corrected
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
-from ablationlab.analysis.power import alpha_per_test, can_show
+from ablationlab.analysis.power import alpha_per_test, can_show, sure_effect
 from ablationlab.analysis.stability import Contrasts, swept_places
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.rules import decision_of
@@ -19,7 +19,7 @@ from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed
 from ablationlab.records.verdict import OtherDecision, VariantVerdict, VerdictFragility
 from ablationlab.stats import all_intervals, all_tests, paired_t_interval, paired_t_test, paired_tost
 from ablationlab.stats.robustness import exaggeration, stragglers
-from ablationlab.stats.tuned import beyond_doubt, sure_bounds, widened
+from ablationlab.stats.tuned import beyond_doubt, sure_bounds, sure_p, widened
 
 #: Draws of the bootstrap where a criterion registers one, per seed left out.
 RESAMPLES = 2_000
@@ -67,8 +67,9 @@ def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, 
     power = over = None
     alpha = alpha_per_test(primary)
     shows = primary.n >= 3 and can_show(primary.test, primary.n, alpha)
-    if reduced and primary.smallest_effect is not None and primary.delta_sd and shows:
-        expected = exaggeration(primary.smallest_effect / primary.delta_sd, primary.n, alpha=alpha)
+    effect = sure_effect(primary)
+    if reduced and effect is not None and primary.delta_sd and shows:
+        expected = exaggeration(effect / primary.delta_sd, primary.n, alpha=alpha)
         power, over = expected.power, expected.ratio
     return VerdictFragility(
         left_out=len(reduced),
@@ -143,6 +144,7 @@ def _reduced(comparison: Comparison, seed: Seed) -> Comparison:
         interval = all_intervals(deltas, level=level, resamples=RESAMPLES, rng=rng)[comparison.interval]
     if comparison.test != "paired-t":
         test = all_tests(sure, resamples=RESAMPLES, rng=rng)[comparison.test]
+    test = sure_p(test, deltas, comparison.doubt)
     return comparison.model_copy(
         update={
             "pairs": pairs,

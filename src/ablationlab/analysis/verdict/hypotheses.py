@@ -71,6 +71,9 @@ def _usable(analysis: Analysis, metric: str) -> list[Comparison] | Judgement:
     if not usable:
         return _judged("undecided", HypothesisReason.NOT_SENSITIVE)
     registered = [comparison for comparison in usable if comparison.label == "registered"]
+    if registered and all(comparison.at_grid_rates for comparison in registered):
+        return _judged("undecided", HypothesisReason.GRID_RATES)
+    registered = [comparison for comparison in registered if not comparison.at_grid_rates]
     return registered or _judged("undecided", HypothesisReason.NOT_REGISTERED)
 
 

@@ -25,10 +25,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence
+from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence, sure_effect
 from ablationlab.analysis.verdict.evidence import Evidence, gather
 from ablationlab.records.analysis import Analysis, Comparison
-from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import (
     Decision,
     Need,
@@ -194,8 +193,8 @@ RULES: Mapping[Rule, Callable[[Evidence], RuleAnswer]] = {
 
 def _cannot_ask(evidence: Evidence) -> Reason | None:
     """Why the primary metric cannot answer, if so."""
-    primary, sweep = evidence.primary, evidence.analysis.sweep
-    if evidence.regime == TUNED and sweep is not None and not sweep.knows_best_rate(evidence.variant):
+    primary = evidence.primary
+    if evidence.at_grid_rates:
         return Reason.GRID_RATES  # a difference may be the grid's: false claims up to 25 % (docs/validation.md)
     if primary is None:
         return Reason.PRIMARY_MISSING
@@ -279,7 +278,7 @@ def needs_of(evidence: Evidence) -> Needs:
     primary = evidence.primary
     difference = equivalence = None
     if need == Need.FRESH_SEEDS and primary is not None:
-        effect = primary.smallest_effect
+        effect = sure_effect(primary)
         difference = seeds_for(effect, primary.delta_sd, alpha_per_test(primary), POWER, primary.test)
         equivalence = seeds_for_equivalence(effect, primary.delta_sd, primary.alpha, POWER)
     return Needs(
@@ -298,6 +297,8 @@ def _need(evidence: Evidence) -> Need:
         return Need.DIRECTION
     if primary.sensitivity is not None and not primary.sensitivity.sensitive:
         return Need.SENSITIVE_TASKS
+    if evidence.at_grid_rates:
+        return Need.BEST_RATES
     if evidence.variant_diverged or evidence.refused:
         return Need.STABLE_TRAINING
     if primary.n < 3:
@@ -308,4 +309,5 @@ def _need(evidence: Evidence) -> Need:
         return Need.VARIATION
     if primary.smallest_effect is None:
         return Need.SMALLEST_EFFECT
-    return Need.CLOSER_RATES if primary.doubt >= primary.smallest_effect else Need.FRESH_SEEDS
+    # What the fits hide counts against a difference and against equivalence; beyond half of the effect, seeds buy little.
+    return Need.CLOSER_RATES if primary.doubt > primary.smallest_effect / 2 else Need.FRESH_SEEDS
