@@ -16,9 +16,9 @@ from ablationlab.pipeline import conclude
 from ablationlab.records.results import Results
 from ablationlab.report.paper import write_programme
 from ablationlab.report.paper.build import read_template
-from ablationlab.report.paper.claims import claims_json
 from ablationlab.report.paper.document import Float, Heading, PaperDocument, words_of
 from ablationlab.report.paper.printing import Latex
+from ablationlab.report.paper.sources import claims_json
 from ablationlab.report.paper.study import short_names
 from analysis.builder import outcome, seal_again, study
 

@@ -28,6 +28,7 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
     UsableRates,
 )
+from ablationlab.records.metrics import FROM_CURVES
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Divergence, FloatArray, MetricFailure, Result, RunRecord
@@ -49,15 +50,7 @@ from ablationlab.stats.stability import (
 )
 
 #: Metrics that no result holds: they are made here, from the course of the run.
-COURSE: Final = (
-    "spike_score",
-    "gradient_spike_score",
-    "gradient_spikes",
-    "largest_loss_rise",
-    "steps_to_loss",
-    "mean_training_loss",
-    "mean_gradient_norm",
-)
+COURSE: Final = (*FROM_CURVES, "mean_gradient_norm")
 
 
 #: Whether runs of equal seed are pairs; in a user's table arms that share no seed are independent.

@@ -347,7 +347,15 @@ _declare(
     ),
 )
 
-
+#: Metrics that follow from the curves of a run, whoever trained it.
+FROM_CURVES = (
+    "spike_score",
+    "gradient_spike_score",
+    "gradient_spikes",
+    "largest_loss_rise",
+    "steps_to_loss",
+    "mean_training_loss",
+)
 #: Words of metric names that are not in small letters.
 _NAMES = {"ece": "ECE", "brier": "Brier"}
 #: Where a reader needs more than the name.

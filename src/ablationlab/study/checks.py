@@ -28,7 +28,7 @@ from ablationlab.model.rules import (
     has_second_moment,
     warmup_refusal,
 )
-from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.metrics import FROM_CURVES, METRICS, Metric
 from ablationlab.records.settings import (
     ALPHA,
     DEFAULT_REGIME,
@@ -60,15 +60,6 @@ from ablationlab.study.variants import VARIANTS, Variant, resolved
 SIGN_TESTS = ("sign-flip", "wilcoxon")
 #: Below so many pairs a bootstrap test is too liberal.
 FEW_PAIRS = 10
-#: Metrics that follow from the curves of a run, whoever trained it.
-FROM_CURVES = (
-    "spike_score",
-    "gradient_spike_score",
-    "gradient_spikes",
-    "largest_loss_rise",
-    "steps_to_loss",
-    "mean_training_loss",
-)
 #: Metrics that are means over the tasks that count.
 GATED = ("macro_accuracy", "macro_accuracy_fewshot")
 #: Metrics that have a value only where tasks are asked.

@@ -1,10 +1,27 @@
-"""A model in words, for the paper's methods: GPT-2's parts and what takes their place."""
+"""What the paper's methods say of a model: GPT-2's parts and what takes their place, in words and in formulas."""
 
 from __future__ import annotations
 
 from ablationlab.core import format
 from ablationlab.records.settings import ModelConfig
 
+#: By name, for Typst and for LaTeX.
+FORMULAS = {
+    "layernorm": (
+        '$"LN"(x) = (x - "mean"(x)) \\/ sqrt("var"(x) + epsilon) dot.o g + b$',
+        r"$\mathrm{LN}(x) = (x - \mathrm{mean}(x)) / \sqrt{\mathrm{var}(x) + \epsilon} \odot g + b$",
+    ),
+    "rmsnorm": (
+        '$"RMSNorm"(x) = x \\/ sqrt("mean"(x^2) + epsilon) dot.o g$',
+        r"$\mathrm{RMSNorm}(x) = x / \sqrt{\mathrm{mean}(x^2) + \epsilon} \odot g$",
+    ),
+    "residual": ("$sqrt(2 L)$", r"$\sqrt{2L}$"),
+    "blocks": ("$L$", "$L$"),
+    "width": ("$d$", "$d$"),
+    "beta": ("$beta$", r"$\beta$"),
+    "epsilon": ("$epsilon$", r"$\epsilon$"),
+    "d_z": ("$d_z$", "$d_z$"),
+}
 _MLPS = {"gelu": "GELU", "relu": "ReLU", "relu2": "squared-ReLU", "silu": "SiLU", "swiglu": "SwiGLU", "geglu": "GeGLU"}
 _NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 _PLACES = {

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
+from ablationlab.report.paper.architecture import FORMULAS
 from ablationlab.report.paper.document import (
     Block,
     Float,
@@ -17,7 +18,6 @@ from ablationlab.report.paper.document import (
     Picture,
     Remark,
 )
-from ablationlab.report.paper.formulas import FORMULAS
 from ablationlab.report.table import Table, latex, typst, typst_string
 
 

@@ -26,6 +26,7 @@ from ablationlab.study.variants import arm_data
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.training.distributed.ranks import Ranks
+    from ablationlab.training.progress import Progress
 
 # Between two looks at stacks that another command holds.
 WAIT_SECONDS = 1.0
@@ -237,48 +238,44 @@ def train_stack(
     ranks: Ranks | None = None,
 ) -> Literal["done", "stopped"]:
     """Train one stack, whose lock is held, from its last checkpoint."""
-    if job.plan.study.trainer is not None:
-        return _train_with_own_trainer(job, stack, executor, send, should_stop, lock)
-    assert corpus is not None
-    from ablationlab.records.environment import current
-    from ablationlab.training.loop import StackTrainer, Stopped
-
-    try:
-        StackTrainer(
-            job.plan,
-            stack,
-            ResultsFolder(job.folder),
-            corpus,
-            executor=executor,
-            environment=current(),
-            drift=job.drift,
-            accept_drift=job.accept_drift,
-            ranks=ranks,
-            report=lambda progress: send(Event("progress", stack, progress)),
-            should_stop=should_stop,
-        ).train()
-    except Stopped:
-        return "stopped"
-    return "done"
-
-
-def _train_with_own_trainer(
-    job: Job, stack: int, executor: str, send: Listener, should_stop: Callable[[], bool], lock: Lock
-) -> Literal["done", "stopped"]:
-    from ablationlab.training.own_trainer import train_run
     from ablationlab.training.progress import Stopped
 
+    results = ResultsFolder(job.folder)
+
+    def report(progress: Progress) -> None:
+        send(Event("progress", stack, progress))
+
     try:
-        train_run(
-            job.plan,
-            stack,
-            ResultsFolder(job.folder),
-            executor=executor,
-            drift=job.drift,
-            lock=lock,
-            report=lambda progress: send(Event("progress", stack, progress)),
-            should_stop=should_stop,
-        )
+        if corpus is None:  # the user's own trainer has its text
+            from ablationlab.training.own_trainer import train_run
+
+            train_run(
+                job.plan,
+                stack,
+                results,
+                executor=executor,
+                drift=job.drift,
+                lock=lock,
+                report=report,
+                should_stop=should_stop,
+            )
+        else:
+            from ablationlab.records.environment import current
+            from ablationlab.training.loop import StackTrainer
+
+            StackTrainer(
+                job.plan,
+                stack,
+                results,
+                corpus,
+                executor=executor,
+                environment=current(),
+                drift=job.drift,
+                accept_drift=job.accept_drift,
+                ranks=ranks,
+                report=report,
+                should_stop=should_stop,
+            ).train()
     except Stopped:
         return "stopped"
     return "done"
