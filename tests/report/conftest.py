@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,9 +49,8 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Callable[..., Visit]]:
-    """Open an address and wait until its charts are drawn."""
+@contextmanager
+def _visits(browser: Any) -> Iterator[Callable[..., Visit]]:
     contexts = []
 
     def go(address: str, *, width: int = 1280, height: int = 900, dark: bool = False, ready: bool = True) -> Visit:
@@ -72,6 +72,20 @@ def visit(browser: Any) -> Iterator[Callable[..., Visit]]:
     yield go
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Visit]]:
+    """Open an address and wait until its charts are drawn."""
+    with _visits(browser) as go:
+        yield go
+
+
+@pytest.fixture(scope="module")
+def visit_once(browser: Any) -> Iterator[Callable[..., Visit]]:
+    """The same for a page that several tests of a module read: to draw its charts takes seconds."""
+    with _visits(browser) as go:
+        yield go
 
 
 @pytest.fixture(scope="session")

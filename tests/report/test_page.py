@@ -53,20 +53,32 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_page(full(folder), folder)
 
 
-def test_it_loads_without_a_word_and_without_a_request(visit: Callable[..., Any], whole: Path):
-    seen = visit(whole.as_uri(), dark=True)
-    assert seen.said == []
-    assert seen.asked == [whole.as_uri()]
-    drawn = seen.page.locator(".plot svg.marks").count()
-    assert drawn == seen.page.locator("[data-chart]").count() > 30
+# Tests that share an open page leave rows and charts as they were, or ask for the state they need first.
 
 
-def test_sections_stand_in_the_order_of_the_questions(visit: Callable[..., Any], small: Path, whole: Path):
+@pytest.fixture(scope="module")
+def small_seen(visit_once: Callable[..., Any], small: Path) -> Any:
+    return visit_once(small.as_uri())
+
+
+@pytest.fixture(scope="module")
+def whole_seen(visit_once: Callable[..., Any], whole: Path) -> Any:
+    return visit_once(whole.as_uri(), dark=True)
+
+
+def test_it_loads_without_a_word_and_without_a_request(whole_seen: Any, whole: Path):
+    assert whole_seen.said == []
+    assert whole_seen.asked == [whole.as_uri()]
+    drawn = whole_seen.page.locator(".plot svg.marks").count()
+    assert drawn == whole_seen.page.locator("[data-chart]").count() > 30
+
+
+def test_sections_stand_in_the_order_of_the_questions(small_seen: Any, whole_seen: Any):
     assert [key for key, _ in SECTIONS] == ORDER
-    page = visit(whole.as_uri(), ready=False).page
+    page = whole_seen.page
     found = page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
     assert found == [key for key in ORDER if key != "replication"]
-    page = visit(small.as_uri(), ready=False).page
+    page = small_seen.page
     found = page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
     left_out = ("replication", "tradeoff", "diagnostics", "evaluation", "calibration")  # no run of it was unstable
     assert found == [key for key in ORDER if key not in left_out]
@@ -75,8 +87,8 @@ def test_sections_stand_in_the_order_of_the_questions(visit: Callable[..., Any],
 
 
 @pytest.mark.parametrize(("form", "first"), [("markdown", "| Variant |"), ("latex", "% Needs")])
-def test_the_ablation_table_can_be_copied(visit: Callable[..., Any], small: Path, form: str, first: str):
-    page = visit(small.as_uri(), ready=False).page
+def test_the_ablation_table_can_be_copied(small_seen: Any, form: str, first: str):
+    page = small_seen.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator(f"[data-copy={form}]").click()
     page.locator("#copied", has_text="Copied.").wait_for()
@@ -102,8 +114,8 @@ def _column(page: Any, place: int) -> list[str]:
     )
 
 
-def test_sorting_orders_by_number_and_says_so(visit: Callable[..., Any], whole: Path):
-    page = visit(whole.as_uri(), ready=False).page
+def test_sorting_orders_by_number_and_says_so(whole_seen: Any):
+    page = whole_seen.page
     head = page.locator("#comparisons-table thead th", has_text="difference")
     head.locator("button").focus()
     page.keyboard.press("Enter")
@@ -118,8 +130,8 @@ def test_sorting_orders_by_number_and_says_so(visit: Callable[..., Any], whole: 
     assert others == 7
 
 
-def test_filters_leave_what_they_name(visit: Callable[..., Any], whole: Path):
-    page = visit(whole.as_uri(), ready=False).page
+def test_filters_leave_what_they_name(whole_seen: Any):
+    page = whole_seen.page
     total = page.locator("#comparisons-table > tbody").count()
     shown = page.locator("#comparisons-table > tbody:not([hidden])")
     page.select_option("#comparison-filters select[name=metric]", "validation_loss")
@@ -132,14 +144,16 @@ def test_filters_leave_what_they_name(visit: Callable[..., Any], whole: Path):
     page.select_option("#comparison-filters select[name=label]", "exploratory")
     assert 0 < shown.count() < total
     assert set(shown.evaluate_all("all => all.map(one => one.dataset.label)")) == {"exploratory"}
+    page.select_option("#comparison-filters select[name=label]", "")
+    assert shown.count() == total
 
 
 def _marks(page: Any, key: str, kind: str) -> int:
     return page.locator(f'[data-chart="{key}"] svg.marks .mark-{kind} path').count()
 
 
-def test_selecting_a_variant_and_a_seed_reaches_charts_and_tables(visit: Callable[..., Any], small: Path):
-    page = visit(small.as_uri()).page
+def test_selecting_a_variant_and_a_seed_reaches_charts_and_tables(small_seen: Any):
+    page = small_seen.page
     statistics = page.locator("#comparisons-table .c-delta").all_text_contents()
     points = _marks(page, "slopes", "symbol")
     assert points == 3 * 4
@@ -182,8 +196,8 @@ def test_the_address_holds_the_view(visit: Callable[..., Any], small: Path):
     ]
 
 
-def test_a_single_seed_can_be_followed_under_the_pointer(visit: Callable[..., Any], small: Path):
-    page = visit(small.as_uri()).page
+def test_a_single_seed_can_be_followed_under_the_pointer(small_seen: Any):
+    page = small_seen.page
     page.locator('[data-chart="curve-loss"]').scroll_into_view_if_needed()
     box = page.locator('[data-chart="curve-loss"] svg.marks').bounding_box()
     tip = page.locator("#vg-tooltip-element.visible")
@@ -200,8 +214,8 @@ def test_a_single_seed_can_be_followed_under_the_pointer(visit: Callable[..., An
     assert strong >= 1
 
 
-def test_numbers_lead_to_where_they_come_from(visit: Callable[..., Any], small: Path):
-    page = visit(small.as_uri(), ready=False).page
+def test_numbers_lead_to_where_they_come_from(small_seen: Any, small: Path):
+    page = small_seen.page
     link = page.locator(".verdict .facts a").first
     target = link.get_attribute("href")
     link.click()
