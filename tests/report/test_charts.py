@@ -212,7 +212,7 @@ def test_colours_follow_variants_everywhere(rich: Results, drawn: Figures):
     assert list(given) == ["none", "layernorm", "rmsnorm"]
     assert len(set(given.values())) == 3
     for figure in drawn.every():
-        for scale in _scales(figure.bare()):
+        for scale in _scales(figure.bare):
             if scale.get("domain") == list(given) and str(scale["range"][0]).startswith("#"):
                 assert scale["range"] == list(given.values())
 
@@ -226,7 +226,7 @@ def _scales(spec: Any) -> list[dict[str, Any]]:
 
 def test_dark_colours_are_exchanged_one_for_one(results: Results):
     figure = paired.differences(results)[0]
-    text = str(recoloured(figure.bare()))
+    text = str(recoloured(figure.bare))
     assert HUES[1][1] in text
     assert HUES[1][0] not in text
     assert len(set(DARK_OF.values())) == len(DARK_OF)
@@ -247,7 +247,7 @@ def test_every_hue_stands_out_from_its_ground(ground: str, place: int):
 
 def test_axes_are_titled(drawn: Figures):
     for figure in drawn.every():
-        titled = str(figure.bare())
+        titled = str(figure.bare)
         assert "'title': '" in titled, figure.key
         assert figure.caption.endswith(".")
         assert figure.alt
@@ -346,7 +346,7 @@ def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp
             done.set_result("let line = 1;\r\nlet end = 'ä';")
             return done
 
-    monkeypatch.setattr(convert, "_workers", Bundler)
+    monkeypatch.setattr(convert, "start_converters", Bundler)
     first = convert.javascript("x")
     assert convert.javascript("x") == first == "let line = 1;\r\nlet end = 'ä';"
     assert asked == [("bundle", "x")]

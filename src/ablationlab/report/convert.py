@@ -25,16 +25,19 @@ PROCESSES = 2
 
 
 @cache
-def _workers() -> Pool[Any]:
-    """They live as long as this process, for they take longer to start than to draw a chart."""
+def start_converters() -> Pool[Any]:
+    """The workers. They live as long as this process, for they take longer to start than to draw a chart; where charts will
+    come, they start before the first."""
     pool: Pool[Any] = Pool(_converter, processes=PROCESSES, name="drawing charts")
     atexit.register(pool.close, kill=True)
+    for _ in range(PROCESSES):
+        pool.submit("svg", {"data": {"values": []}, "mark": "point"})  # the engine takes a second to start
     return pool
 
 
 def svg_of(spec: Mapping[str, Any]) -> str:
     """A chart as SVG."""
-    return str(_workers().submit("svg", spec).result())
+    return str(start_converters().submit("svg", spec).result())
 
 
 def javascript(snippet: str) -> str:
@@ -48,7 +51,7 @@ def javascript(snippet: str) -> str:
         digest, _, kept = path.read_bytes().partition(b"\n")
         if hashlib.sha256(kept).hexdigest().encode() == digest:
             return kept.decode()
-    bundle = str(_workers().submit("bundle", snippet).result())
+    bundle = str(start_converters().submit("bundle", snippet).result())
     with suppress(OSError, StorageError):  # a cache that cannot be written costs time alone
         replace(path, f"{hashlib.sha256(bundle.encode()).hexdigest()}\n{bundle}".encode())
     return bundle
@@ -63,7 +66,7 @@ def converting(
     A figure whose SVG is there unchanged is left as it is.
     """
     chosen = tuple(formats)
-    drawn = {key: _workers().submit("files", spec, folder, key, chosen) for key, spec in specs.items()}
+    drawn = {key: start_converters().submit("files", spec, folder, key, chosen) for key, spec in specs.items()}
     yield
     failed: dict[str, BaseException] = {}
     for key, future in drawn.items():

@@ -71,7 +71,7 @@ class Live:
                     "caption": figure.caption,
                     "alt": figure.alt,
                     "height": figure.height,
-                    "spec": figure.bare(),
+                    "spec": figure.bare,
                     "data": {name: by_column(rows) for name, rows in figure.data.items()},
                 }
                 for figure in curves(results)

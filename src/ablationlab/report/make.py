@@ -36,12 +36,16 @@ def make_report(
     A study that is not finished gives an interim report. A missing or outdated analysis is regenerated where the records
     allow; where they do not, the page is written all the same and says why, and what rests on the analysis is left out.
     """
-    from ablationlab.report.figures import draw_figures, saving
-    from ablationlab.report.page import write_page
+    from ablationlab.report.convert import start_converters
 
     target = out or folder
     wanted = set(parts)
     results = with_analysis(Results.open(folder, cache={}), say)
+    if wanted & {"figures", "paper"}:
+        start_converters()  # beside the imports that charts take
+    from ablationlab.report.figures import draw_figures, saving
+    from ablationlab.report.page import write_page
+
     for line in _problem_lines(results.problems):
         say(line)
     if results.interim:

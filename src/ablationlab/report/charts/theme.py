@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import count
@@ -70,13 +71,14 @@ class Figure:
     family: str = ""
     tools: bool = False
 
+    @cached_property
     def bare(self) -> dict[str, Any]:
         """The Vega-Lite specification without its rows."""
         return self.chart.to_dict(validate=False)
 
     def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
         """The whole specification, for light ground unless *dark*; without zoom, which a file has no use for."""
-        spec = {**self.bare(), "width": width, "height": self.height, "config": config(dark=dark)}
+        spec = {**self.bare, "width": width, "height": self.height, "config": config(dark=dark)}
         names: list[str] = next(
             (param["value"] for param in spec.get("params", ()) if param["name"] == "shown_variants"), []
         )

@@ -380,7 +380,7 @@ def _data(results: Results, drawn: Figures, groups: Mapping[str, Sequence[Figure
             "config": {"light": config(), "dark": config(dark=True)},
             "charts": {
                 figure.key: {
-                    "spec": figure.bare(),
+                    "spec": figure.bare,
                     "height": min(figure.height, SMALL) if figure.key in small else figure.height,
                     "alt": figure.alt,
                     "small": figure.key in small,
