@@ -87,13 +87,16 @@ def test_folders_marked_no_torch_never_load_it():
     assert len(names) > 100
 
 
-def test_a_process_that_plans_or_trains_loads_no_scipy():
-    """It takes a second, in every command, every worker and every rank."""
+def test_a_process_that_plans_or_trains_loads_no_scipy_and_one_that_analyzes_little_of_it():
+    """scipy takes a second, in every command, every worker and every rank; most of it scipy.stats."""
     script = "import pathlib, sys, ablationlab.training.executors.local, ablationlab.training.loop\n"
     script += "from ablationlab.study.checks import study_warnings\nfrom ablationlab.study.load import load_study\n"
-    script += "study_warnings(load_study(pathlib.Path(sys.argv[1])))\nsys.exit('scipy' in sys.modules)\n"
+    script += "study_warnings(load_study(pathlib.Path(sys.argv[1])))\nassert 'scipy' not in sys.modules\n"
+    script += "import ablationlab.analysis.comparisons, ablationlab.analysis.items, ablationlab.analysis.power\n"
+    script += "assert 'scipy.stats' not in sys.modules\n"
     study = SOURCE.parents[1] / "studies" / "quick.toml"
-    assert subprocess.run([warm.FRESH, "-c", script, str(study)], check=False).returncode == 0
+    done = subprocess.run([warm.FRESH, "-c", script, str(study)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_no_public_class_name_is_defined_twice():

@@ -17,6 +17,7 @@ from ablationlab.stats import (
     sign_flip_test,
     wilcoxon_test,
 )
+from ablationlab.stats._common import average_ranks
 
 from .strategies import generator, paired_samples, quick
 
@@ -176,3 +177,8 @@ def test_every_p_lies_between_its_floor_and_one(arms):
     for result in all_tests(paired_deltas(*arms), resamples=200, rng=generator()).values():
         if result.p is not None:
             assert (result.minimum_p or 0.0) <= result.p <= 1.0
+
+
+@pytest.mark.parametrize("values", [[3.0], [2.0, 2.0], [0.5, -1.0, 0.5, 7.0, 0.5, -1.0], [4.0, 3.0, 2.0, 1.0]])
+def test_equal_values_share_their_mean_rank_as_in_scipy(values):
+    assert average_ranks(np.array(values)).tolist() == stats.rankdata(values).tolist()

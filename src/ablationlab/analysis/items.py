@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats as distributions
+from scipy import special
 
 from ablationlab.analysis.dataset import Absent, Dataset
 from ablationlab.core.errors import RecordError
@@ -201,8 +201,8 @@ def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> tu
     variance = sum(part for part, _ in parts)
     freedom = variance**2 / sum(part**2 / of for part, of in parts)
     error = float(np.sqrt(variance)) / len(deltas)
-    half = float(distributions.t.ppf((1 + level) / 2, freedom)) * error
-    p = float(2 * distributions.t.sf(abs(estimate) / error, freedom))
+    half = float(special.stdtrit(freedom, (1 + level) / 2)) * error
+    p = float(2 * special.stdtr(freedom, -abs(estimate) / error))
     return replace(interval, low=estimate - half, high=estimate + half), p
 
 
@@ -221,7 +221,7 @@ def _about_chance(task: TaskScores) -> list[Caveat]:
     items = task.variant.shape[1]
     best = max(float(task.variant.mean()), float(task.reference.mean()))
     right = int(np.floor(best * items + 1e-9))
-    p = float(distributions.binom.sf(right - 1, items, task.chance))
+    p = float(special.bdtrc(right - 1, items, task.chance))
     if p < 0.05:
         return []
     return [Caveat(CaveatCode.AT_CHANCE, task.task, {"chance": task.chance, "items": items, "best": best, "p": p})]

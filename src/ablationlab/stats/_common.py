@@ -111,6 +111,12 @@ def pair(name_a: str, a: ArrayLike, name_b: str, b: ArrayLike) -> tuple[FloatArr
     return first, second
 
 
+def average_ranks(values: FloatArray) -> FloatArray:
+    """Ranks from 1 upward; equal values share the mean of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place], dtype=np.float64)
+
+
 def power_of_two(values: FloatArray) -> float:
     """A power of two near the largest magnitude, so that dividing by it is exact; 1 for zeros."""
     largest = float(np.abs(values).max())

@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, count, fraction
@@ -182,6 +182,8 @@ def worse_by_rank(variant: Sequence[float], reference: Sequence[float], diverged
 
     The worst-rank score again; by ranks, so that one cost far beyond the others cannot hide them.
     """
+    from scipy import stats  # it takes a second to import, and few studies need it
+
     counted = [*reference, *[math.inf] * diverged]
     test = stats.mannwhitneyu(variant, counted)
     return bool(test.pvalue <= alpha and test.statistic > len(variant) * len(counted) / 2)

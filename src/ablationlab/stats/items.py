@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import (
@@ -88,7 +88,7 @@ def mcnemar_tests(pairs: ItemPairs) -> tuple[McNemar, ...]:
             raise StatisticsError(f"{name} must hold only 0 and 1 for McNemar's test, got values like {scores.max()}")
     gained = np.count_nonzero(pairs.deltas > 0, axis=1)
     lost = np.count_nonzero(pairs.deltas < 0, axis=1)
-    p = np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(gained, lost), gained + lost, 0.5))
+    p = np.minimum(1.0, 2 * special.bdtr(np.minimum(gained, lost), gained + lost, 0.5))
     floor = np.minimum(1.0, 2.0 ** (1.0 - (gained + lost)))
     return tuple(
         McNemar(int(b), int(c), pairs.items, float(q), float(m))
@@ -264,7 +264,7 @@ def _beats_chance(accuracies: ArrayLike, items: int | Sequence[int], chance: flo
     fewest = min(count("items", number) for number in counts)
     mean = float(values.mean())
     right = int(np.floor(mean * fewest + 1e-9))
-    p = float(stats.binom.sf(right - 1, fewest, chance))
+    p = float(special.bdtrc(right - 1, fewest, chance))
     return {"beats_chance": p < alpha, "chance_p": p, "accuracy": mean, "items": fewest, "chance": chance}
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import count, fraction, number, positive
+from ablationlab.stats._common import FloatArray, count, fraction, number, positive
 from ablationlab.stats._noncentral import legendre, noncentral_t_cdf
 from ablationlab.stats.results import PowerPlan, StandardDeviation
 
@@ -142,13 +142,23 @@ def _tost_power(bound: float, n: int, effect: float, alpha: float) -> float:
     t, root = special.stdtrit(n - 1, 1 - alpha), float(np.sqrt(n))
     # u = s / sigma has density chi; both tests can reject only for u below the crossing of the two lines.
     scale = 1 / np.sqrt(n - 1)
-    upper = min(bound * root / t, float(stats.chi.ppf(1 - 1e-15, n - 1)) * scale)
-    lower = min(float(stats.chi.ppf(1e-15, n - 1)) * scale, upper)
+    upper = min(bound * root / t, _chi_quantile(1 - 1e-15, n - 1) * scale)
+    lower = min(_chi_quantile(1e-15, n - 1) * scale, upper)
     nodes, weights = legendre()
     u = lower + (upper - lower) * (nodes + 1) / 2
     inside = special.ndtr(root * (bound - effect) - t * u) - special.ndtr(-root * (bound + effect) + t * u)
-    density = stats.chi.pdf(u / scale, n - 1) / scale
+    density = _chi_density(u / scale, n - 1) / scale
     return float(np.clip((weights * np.maximum(inside, 0.0) * density).sum() * (upper - lower) / 2, 0.0, 1.0))
+
+
+def _chi_quantile(p: float, freedom: int) -> float:
+    return float(np.sqrt(2 * special.gammaincinv(freedom / 2, p)))
+
+
+def _chi_density(x: FloatArray, freedom: int) -> FloatArray:
+    """2^(1 - k/2) x^(k - 1) exp(-x^2 / 2) / Gamma(k / 2)."""
+    constant = (1 - freedom / 2) * np.log(2) - special.gammaln(freedom / 2)
+    return np.asarray(np.exp(constant + special.xlogy(freedom - 1, x) - x**2 / 2))
 
 
 def _smallest(power_at: Callable[[int], float], power: float) -> int | None:

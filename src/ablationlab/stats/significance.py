@@ -22,12 +22,12 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special, stats
+from scipy import special
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.registry import Registry
 from ablationlab.stats import _bootstrap
-from ablationlab.stats._common import Canonical, FloatArray, canonical, count, fraction
+from ablationlab.stats._common import Canonical, FloatArray, average_ranks, canonical, count, fraction
 from ablationlab.stats.intervals import RESAMPLES
 from ablationlab.stats.results import PValue, StatisticalResult, Status
 
@@ -86,12 +86,14 @@ def wilcoxon_test(deltas: ArrayLike) -> PValue:
     values = np.round(values / digit) * digit
     if values.size == 0:
         return PValue("wilcoxon", 1.0, 0.0, sample.n, exact=True, minimum_p=1.0)
-    ranks = stats.rankdata(np.abs(values)) * np.sign(values)
+    ranks = average_ranks(np.abs(values)) * np.sign(values)
     statistic = _signed(float(ranks.sum()), sample)
     if values.size <= ENUMERATE_UP_TO:
         p, floor = _enumerate_signs(ranks)
         return PValue("wilcoxon", p, statistic, sample.n, exact=True, minimum_p=floor)
     exact = values.size <= 50 and np.unique(np.abs(values)).size == values.size
+    from scipy import stats  # it takes a second to import, and few studies have so many pairs
+
     p = float(stats.wilcoxon(values, method="exact" if exact else "asymptotic").pvalue)
     smallest = 2.0 ** (1 - values.size) if exact else None
     return PValue("wilcoxon", p, statistic, sample.n, exact=exact, minimum_p=smallest)
