@@ -28,7 +28,8 @@ class Decision(StrEnum):
 
 
 #: How much a decision speaks for the variant: use it; use it on a condition; nothing speaks for a change; do not use it.
-#: A strictly worse input never gets a higher rank (tests/analysis/verdict/test_order.py).
+#: A strictly worse input of paired runs does not get a higher rank (tests/analysis/verdict/test_order.py). Not ordered: a
+#: baseline run that finishes instead of diverging, costs that spread less, one run that gets better, unpaired arms.
 RANK: Final[dict[Decision, int]] = {
     Decision.ADOPT: 3,
     Decision.ADOPT_IN_REGIME: 3,
