@@ -82,7 +82,7 @@ def test_a_contrast_on_the_primary_metric_may_be_primary_too():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"criteria": [PRIMARY | {"test": "bootstrap"}]}, "the bootstrap test calls 16% of true nulls significant"),
+        ({"criteria": [PRIMARY | {"test": "bootstrap"}]}, "the bootstrap test calls 16 % of true nulls significant"),
         (
             {
                 "seeds": [1, 2, 3, 4, 5, 6],

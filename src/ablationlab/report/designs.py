@@ -44,7 +44,7 @@ def calibration_line(regime: str, asked: Calibrate) -> str:
 
 def calibrated_line(regime: str, calibrated: Calibrated) -> str:
     """What a calibration calibrated, from all its tries."""
-    tries = ", ".join(f"{setting(one.value)}: {one.broken} of {len(one.seeds)}" for one in calibrated.tries)
+    tries = ", ".join(f"{setting(tried.value)}: {tried.broken} of {len(tried.seeds)}" for tried in calibrated.tries)
     return (
         f"Regime {regime} was calibrated before the plan was sealed: {calibrated.setting} = {setting(calibrated.value)} "
         f"(baselines that break, on separate seeds: {tries})."
@@ -90,7 +90,7 @@ def levels_line(study: Study) -> str:
 
     design = study.design
     assert design is not None
-    alpha = min((one.alpha for one in study.criteria if one.role == "primary"), default=0.05)
+    alpha = min((criterion.alpha for criterion in study.criteria if criterion.role == "primary"), default=0.05)
     levels = Looks(design.looks, design.spending).levels(alpha)
     looks = ", ".join(
         f"{count(n)} (p {number(float(level), 2)})" for n, level in zip(design.looks, levels, strict=True)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ablationlab.core.errors import PlanError
+from ablationlab.core.format import percent, plain
 from ablationlab.records.plan import Calibrated, Try
 from ablationlab.records.settings import Calibrate, EvaluationConfig, Study
 
@@ -39,7 +40,7 @@ def next_value(study: Study, regime: str, tries: Sequence[Try]) -> float | None:
         counts = " and ".join(f"{end.broken} of {len(end.seeds)} at {end.value:g}" for end in ends)
         raise PlanError(
             f"{calibrate.setting} cannot be calibrated between {calibrate.low:g} and {calibrate.high:g}: baselines that "
-            f"break are {counts}, and about {calibrate.target:.0%} should. Choose ends on two sides of that"
+            f"break are {counts}, and about {plain(percent(calibrate.target))} should. Choose ends on two sides of that"
         )
     if len(tries) >= calibrate.tries:
         return None

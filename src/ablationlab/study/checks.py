@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ablationlab.core.errors import AblationLabError, CodeError, PlanError, Problem, UnknownNameError
-from ablationlab.core.format import count, counted
+from ablationlab.core.format import count, counted, percent, plain
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
@@ -496,8 +496,8 @@ def study_warnings(study: Study) -> tuple[str, ...]:
             rate = expected_false_positives("bootstrap", pairs)
             if rate is not None:
                 warnings.append(
-                    f"{about}: with {pairs} seeds the bootstrap test calls {rate:.0%} of true nulls significant at 0.05, "
-                    "not 5 % (simulated); paired-t keeps its level"
+                    f"{about}: with {pairs} seeds the bootstrap test calls {plain(percent(rate))} of true nulls "
+                    "significant at 0.05, not 5 % (simulated); paired-t keeps its level"
                 )
         tests = max(1, len(study.variants) - 1) if criterion.contrast is None else 1
         corrects = criterion.correction in ("holm", "bonferroni")

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ablationlab.core.errors import DataError, RecordError
+from ablationlab.core.format import percent, plain
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.records.evaluation import Source
@@ -239,8 +240,9 @@ def _check_characters(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
     share = float(np.mean([character not in known for character in text])) if text else 0.0
     if share > benchmarks.MOST_UNKNOWN:
         raise DataError(
-            f"benchmark {name!r}: {share:.1%} of its characters are not among the {len(known)} of this vocabulary, and "
-            f"at most {benchmarks.MOST_UNKNOWN:.0%} may be; train on a text that has them, or with a BPE tokenizer"
+            f"benchmark {name!r}: {plain(percent(share, 1))} of its characters are not among the {len(known)} of this "
+            f"vocabulary, and at most {plain(percent(benchmarks.MOST_UNKNOWN))} may be; train on a text that has them, or "
+            "with a BPE tokenizer"
         )
 
 

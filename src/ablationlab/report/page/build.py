@@ -368,7 +368,7 @@ def _groups(figures: Sequence[Figure]) -> list[FigureGroup]:
 
 
 def _data(results: Results, drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], compact: Table | None) -> str:
-    small = {figure.key for found in groups.values() for group in found if group.family for figure in group.figures}
+    small = {figure.key for section in groups.values() for group in section if group.family for figure in group.figures}
     return json_for_script(
         {
             "variants": list(results.variants),

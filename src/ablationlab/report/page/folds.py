@@ -160,7 +160,7 @@ def _speed(run: Run) -> str:
 
 def _hashes(run: Run) -> Sequence[tuple[str, str]]:
     record, result = run.record, run.result
-    order = next((one.data_order_hash for one in (record, result) if one is not None and one.data_order_hash), None)
+    order = next((part.data_order_hash for part in (record, result) if part is not None and part.data_order_hash), None)
     hashes = [
         ("data order", order),
         ("shared initial weights", None if record is None else record.shared_init_hash),

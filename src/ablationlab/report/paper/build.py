@@ -168,7 +168,7 @@ class Context:
             "given_title": self.title,
             "own_text": self.text,
             "groups": list(grouped((study.question or study.name, study) for study in studies).values()),
-            "pictures": [picture for found in self.pictures.values() for picture in found],
+            "pictures": [picture for drawn in self.pictures.values() for picture in drawn],
             "decisions": tables.decision_table(studies, MOST_DECISIONS),
             "decision_titles": TITLES,
             "all_changed": list(dict.fromkeys(name for study in studies for name in study.changed)),
@@ -399,7 +399,7 @@ class Context:
 
     def figure_words(self, section: str) -> Markup:
         """``Figure 1 shows the training loss; Figure 2 shows ...``."""
-        shown = [picture for found in self.pictures.values() for picture in found if picture.section == section]
+        shown = [picture for drawn in self.pictures.values() for picture in drawn if picture.section == section]
         by_words = grouped((picture.shows, picture) for picture in shown)
         clauses = [
             self.words.listed(self.references(found))
@@ -413,7 +413,7 @@ class Context:
         return self.pictures.get(study.name, ())
 
     def is_picture(self, key: str) -> bool:
-        return any(picture.key == key for found in self.pictures.values() for picture in found)
+        return any(picture.key == key for drawn in self.pictures.values() for picture in drawn)
 
     # Several studies
 

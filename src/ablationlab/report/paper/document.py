@@ -64,7 +64,7 @@ class Picture:
     @property
     def shape(self) -> float:
         """Height over width."""
-        width, height = (float(found) for found in re.findall(r'\s(?:width|height)="([\d.]+)"', self.svg[:500])[:2])
+        width, height = (float(size) for size in re.findall(r'\s(?:width|height)="([\d.]+)"', self.svg[:500])[:2])
         return height / width
 
 

@@ -220,7 +220,7 @@ class StudyView:
         tokens: dict[str, set[int]] = {}
         for run in () if self.trained is None else self.trained.runs:
             tokens.setdefault(run.regime, set()).add(run.budget.tokens)
-        return bool(tokens) and all(len(found) == 1 for found in tokens.values())
+        return bool(tokens) and all(len(budgets) == 1 for budgets in tokens.values())
 
     @property
     def hypotheses(self) -> Mapping[str, HypothesisVerdict]:

@@ -73,8 +73,8 @@ def write_programme(
 
 def write_sources(document: PaperDocument, drawn: Mapping[str, Sequence[Picture]], folder: Path) -> None:
     """Everything but the PDF: both sources, references, figures and claims."""
-    for found in drawn.values():
-        for picture in found:
+    for pictures_of_study in drawn.values():
+        for picture in pictures_of_study:
             replace(folder / "figures" / f"{picture.key}.svg", picture.svg.encode())
             replace(folder / "figures" / f"{picture.key}.pdf", _figure_pdf(folder / "figures" / f"{picture.key}.svg"))
     replace(folder / "paper.typ", Typst().document(document, read_template("layout.typ")).encode())

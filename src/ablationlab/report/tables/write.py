@@ -148,7 +148,7 @@ def statistics_markdown(results: Results) -> str:
     if analysis.ledger is not None:
         parts += ["## Ledger", markdown(ledger_words(analysis.ledger))]
     if results.problems:
-        parts += ["## Damaged files", _bullets([f"{found.file}: {found.text}" for found in results.problems])]
+        parts += ["## Damaged files", _bullets([f"{damage.file}: {damage.text}" for damage in results.problems])]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
