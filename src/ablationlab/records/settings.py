@@ -584,8 +584,8 @@ def validated(kind: type[M], data: Any, *, context: Mapping[str, Any] | None = N
 
 
 def _no_json(value: Any) -> Any:
-    # TOML's dates and times: no setting is one, so they arrive as a table, which no setting takes for a text.
-    return {type(value).__name__: str(value)}
+    # TOML's dates and times: no setting is one, so they arrive as what no setting takes for a text or a table.
+    return [[str(value)]]
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
