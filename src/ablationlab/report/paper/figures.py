@@ -175,6 +175,8 @@ def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) ->
 
 #: From this ratio of the farthest bound to a usual one, the axis is compressed away from zero.
 _FAR = 20
+#: Decisions that one figure can show; of more, it shows the registered ones.
+_MOST_ROWS = 40
 
 
 def _signed_powers(low: float, high: float) -> list[float]:
@@ -191,6 +193,9 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
 
     views = [StudyView(results) for results in studies]
     every = [(view, decided) for view in views for decided in view.decided if decided.primary is not None]
+    registered = [(view, decided) for view, decided in every if decided.verdict.label == "registered"]
+    chosen = len(every) > _MOST_ROWS and len(registered) > 1
+    every = registered if chosen else every
     metrics = Counter(decided.primary.metric for _, decided in every if decided.primary is not None)
     if not metrics:
         return None
@@ -251,7 +256,7 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
     ]
     return Figure(
         key="forest",
-        title=f"The difference in {metric_name(metric)} behind every decision",
+        title=f"The difference in {metric_name(metric)} behind every {'registered ' if chosen else ''}decision",
         caption="Variant minus baseline: estimate and deciding interval, at the level of the adjusted test. "
         "Colour and shape: the verdict.",
         chart=alt.layer(*layers),

@@ -143,6 +143,11 @@ def arms_table(studies: Sequence[StudyView]) -> Table:
     return Table.of("arms", "", rows)
 
 
+def _variants(names: Sequence[str]) -> Cell:
+    """Their names, or how many they are where the names would make a column of their own; the table of arms has them all."""
+    return Cell(len(names), ", ".join(names), code=True) if len(names) <= 6 else Cell.of(len(names), count)
+
+
 def study_table(studies: Sequence[StudyView]) -> Table:
     """The studies of a programme: size, budget, text, seeds and runs; layers, width and context of the baseline."""
     rows: list[Cells] = []
@@ -169,7 +174,7 @@ def study_table(studies: Sequence[StudyView]) -> Table:
                 Column("warmup", "Warmup", "right"): Cell.of(
                     warmup, DASH if training is not None and training.schedule == "constant" else count(warmup)
                 ),
-                Column("variants", "Variants"): Cell(len(study.changed), ", ".join(study.changed), code=True),
+                Column("variants", "Variants"): _variants(study.changed),
                 Column("regimes", "Regimes", "right"): Cell.of(len(study.regimes), count),
                 Column("seeds", "Seeds", "right"): Cell.of(len(study.analysis.seeds), count),
                 Column("runs", "Runs", "right"): Cell.of(len(study.results.runs) or None, count),
