@@ -79,7 +79,7 @@ def main() -> None:
             print(f"{'cold' if number == 0 else 'warm'}{', profiled' if profiled else ''}: {total:.1f} s in all")
             for part, seconds in timeline(out, began).items():
                 print(f"  {seconds:6.1f} s  {part}")
-            for seconds, line in lines if code else [pair for pair in lines if pair[1].strip()][:12]:
+            for seconds, line in lines if code else [pair for pair in lines if pair[1].strip()][:40]:
                 print(f"    {seconds:6.1f} s  | {line[:140]}")
             if code:
                 raise SystemExit(f"the command ended with {code}")

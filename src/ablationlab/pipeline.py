@@ -477,7 +477,8 @@ def train(
             job = Job(plan, results.path, study.data, drift, options.accept_drift)
             listen(TrainingStarted(plan, sum(run.steps for run in event.runs if run.done)))
             try:
-                finished = _execute(job, options, processes, listen, ranks, should_stop)
+                heard = _importing_meanwhile(listen) if plan.execution.device == "cuda" and leads else listen
+                finished = _execute(job, options, processes, heard, ranks, should_stop)
             finally:
                 listen(TrainingEnded())
             if not finished:
@@ -766,8 +767,6 @@ def tasks_built_meanwhile(
 ) -> Iterator[ProcessTaskBuilder | None]:
     """Workers that build the tasks while a GPU trains; they are killed if training does not come to its end."""
     waiting = not all(results.run(run.id).done for run in plan.runs)
-    if waiting and plan.execution.device == "cuda":
-        Thread(target=_import_what_follows, daemon=True).start()
     if corpus is None or not waiting or plan.execution.device != "cuda" or not study.evaluation.tasks:
         yield None
         return
@@ -791,8 +790,22 @@ def _wake_gpu() -> None:
             torch.zeros(1, device="cuda")
 
 
+def _importing_meanwhile(listen: Listener) -> Callable[[Event], None]:
+    """The same listener, which loads what comes after training, for seconds, once a GPU has made its first steps: before them
+    this process has much to do, and then little."""
+    started = False
+
+    def hear(event: Event) -> None:
+        nonlocal started
+        if not started:
+            started = True
+            Thread(target=_import_what_follows, daemon=True).start()
+        listen(event)
+
+    return hear
+
+
 def _import_what_follows() -> None:
-    """Load what comes after training, which takes seconds, while a GPU trains and this process has little to do."""
     # pyarrow loads pandas where there is one, when it is first given a list.
     for module in ("pandas", "ablationlab.evaluation", "ablationlab.analysis.verdict", "ablationlab.report.notebook"):
         with suppress(ImportError):

@@ -7,6 +7,7 @@ for every contrast of a study. analysis/lm_eval.py reads them from lm-eval's own
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from scipy import special
 from ablationlab.analysis.dataset import Absent, Dataset
 from ablationlab.core.errors import RecordError
 from ablationlab.core.grouping import grouped
+from ablationlab.core.processes import usable_cores
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
     EvaluationNote,
@@ -255,7 +257,8 @@ def item_contrasts(
         (run.variant, run.regime, run.seed): run.id for run in plan.runs if run.role == "compared"
     }
     planned = [task for task in evaluated.tasks if task.planned]
-    contrasts, left_out = [], dict[str, tuple[Absent, dict[str, None]]]()
+    asked: list[tuple[str, int, tuple[ItemScores, str, str]]] = []
+    left_out: dict[str, tuple[Absent, dict[str, None]]] = {}
     for regime in dataset.regimes:
         for variant, reference in dataset.pairs():
             for fewshot in sorted({task.fewshot for task in planned}):
@@ -271,9 +274,14 @@ def item_contrasts(
                         if why is not None and run in evaluated.runs:
                             left_out.setdefault(repr(why), (why, {}))[1][run] = None
                 if whole:
-                    scores = _item_scores(samples, tasks, whole)
-                    comparison = compare_items(scores, variant, reference)
-                    contrasts.append(ItemContrast(regime=regime, fewshot=fewshot, comparison=comparison))
+                    asked.append((regime, fewshot, (_item_scores(samples, tasks, whole), variant, reference)))
+    # Drawing resamples, which takes longest, waits for no interpreter; every comparison has a random stream of its own.
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        compared = threads.map(lambda each: compare_items(*each[2]), asked)
+        contrasts = [
+            ItemContrast(regime=regime, fewshot=fewshot, comparison=comparison)
+            for (regime, fewshot, _), comparison in zip(asked, compared, strict=True)
+        ]
     return contrasts, [
         EvaluationNote(
             code=EvaluationNoteCode.NOT_IN_ITEMS,
@@ -338,10 +346,15 @@ class _Samples:
             )
         columns = ["weights", "task_hash", "item", "prompt_hash", "doc_hash", "target_hash", "correct"]
         wanted = {digest for task in self.evaluated.tasks if task.planned for digest in task.hashes.values()}
+        # Not `read_table`, which imports pandas, and column by column: a dict per row takes longer.
+        with pq.ParquetFile(path) as file:
+            table = file.read(columns=columns)
         rows = grouped(
-            (row["task_hash"], (row["item"], row["prompt_hash"] + row["doc_hash"] + row["target_hash"], row["correct"]))
-            for row in pq.read_table(path, columns=columns).to_pylist()
-            if row["weights"] == "final" and row["task_hash"] in wanted
+            (digest, (item, prompt + doc + target, correct))
+            for weights, digest, item, prompt, doc, target, correct in zip(
+                *(table.column(name).to_pylist() for name in columns), strict=True
+            )
+            if weights == "final" and digest in wanted
         )
         scores = {}
         for digest, entries in rows.items():

@@ -306,13 +306,13 @@ def _build(
     requests: Sequence[TaskRequest], data: DataConfig, tokens_sha256: str, context: int, root: Path
 ) -> Callable[..., Any]:
     """In a worker: build the tasks of some requests; what is returned answers calls about them."""
+    with suppress(OSError):
+        os.nice(5)  # training and scoring go first, before these imports too
     import torch
 
     from ablationlab.evaluation.harness import LocalTaskBuilder
 
     torch.set_num_threads(1)
-    with suppress(OSError):
-        os.nice(5)  # training and scoring go first
     corpus = load_corpus(data)
     if corpus.record.tokens_sha256 != tokens_sha256:
         raise PlanError(f"corpus {data.corpus!r} has changed since the plan was sealed; restore it")

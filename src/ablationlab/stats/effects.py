@@ -19,6 +19,8 @@ same statement as "the 1 - 2 alpha paired-t interval lies inside the band".
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
@@ -76,6 +78,7 @@ def hedges_correction(freedom: float) -> float:
     return float(np.exp(special.gammaln(half) - special.gammaln(half - 0.5)) / np.sqrt(half))
 
 
+@lru_cache(maxsize=1024)  # d_z and g_av of the same pairs have the same bounds, and finding them takes longest
 def noncentrality_bounds(t: float, freedom: int, level: float) -> tuple[float, float]:
     """lambda_lo, lambda_hi with P(T >= t | lambda_lo) = P(T <= t | lambda_hi) = (1 - level) / 2."""
     tail = (1 - level) / 2
