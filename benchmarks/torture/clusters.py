@@ -87,7 +87,7 @@ VICTIMS: dict[str, dict[str, str | None]] = {
     "torchrun": {"rank": "ablationlab.training.executors.torchrun", "driver": ""},
 }
 #: Enough that a kill falls into training, however long starting takes.
-STEPS, CHECKPOINT = 1500, 100
+STEPS, CHECKPOINT = 600, 50
 
 
 def campaign(executor: str, study: Path, here: Path, count: int, seed: int) -> tuple[Counts, list[str]]:

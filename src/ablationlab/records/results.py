@@ -252,10 +252,12 @@ class Run:
 
     @cached_property
     def checked(self) -> bool:
-        """Read every file that an analysis or a report may read, and check it against its seal: whether all are whole."""
-        _ = self.record, self.result, self.curves, self.evaluation
-        for path in (samples_path(self.folder), self.folder.probe_table):
+        """Check every file that an analysis or a report may read against its seal: whether all are whole."""
+        _ = self.record, self.result, self.evaluation
+        for path in (self.folder.metrics, samples_path(self.folder), self.folder.probe_table):
             self.reader.read(path, lambda _: None, self.sealed(path))
+        if self.seal is None or self.reader.accepted(self.folder.metrics):  # what is as sealed is whole
+            _ = self.curves
         return not any(file.startswith(f"runs/{self.id}/") for file in self.reader.damage)
 
     @cached_property
@@ -384,7 +386,7 @@ class Results:
         return None
 
     def check_runs(self) -> None:
-        """Read every file of every run that an analysis or a report may read, and check it against its seal."""
+        """Check every file of every run that an analysis or a report may read against its seal."""
         for run in self.runs:
             _ = run.checked
 

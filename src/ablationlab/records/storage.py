@@ -322,6 +322,7 @@ class Record(StoredValue):
             version = data.get("schema_version")
             raise RecordError(f"{path} has schema version {version!r}; this program reads {cls.VERSION}{again}")
         cls.check(data, path)
+        del data  # an analysis of many runs is large, and need not be held twice
         try:
             # By the rules of JSON, where a list is a tuple: settings are strict.
             return cls.model_validate_json(content)

@@ -13,7 +13,7 @@ import pytest
 
 import warm
 from ablationlab import pipeline
-from ablationlab.core.errors import AblationLabError, PlanError
+from ablationlab.core.errors import AblationLabError, PlanError, RunFailure
 from ablationlab.core.processes import usable_cores
 from ablationlab.pipeline import seal
 from ablationlab.records.environment import current
@@ -201,6 +201,17 @@ def test_a_lost_node_costs_what_came_after_the_last_checkpoint(nodes, job, undis
     assert "retry" in ear.kinds()
     assert not made.worker_nodes
     assert bytes_of(job) == undisturbed
+
+
+def test_a_lost_cluster_says_that_the_same_command_continues(nodes, job, monkeypatch):
+    """The head node died: not even the mailbox answers."""
+
+    def lost(*_: object) -> bool:
+        raise ray.exceptions.ActorDiedError("the actor is dead because its owner's node has crashed")
+
+    monkeypatch.setattr(ray_cluster._Schedule, "run", lost)
+    with pytest.raises(RunFailure, match=r"the Ray cluster is lost.*run the same command again to continue"):
+        ray_cluster.execute(job, None, None, lambda event: None)
 
 
 ANSWER = {"device": "cpu (X)", "plan_hash": "p", "sees_lock": True}
