@@ -115,7 +115,8 @@ def swept(
         minima=tuple(TunedMinimum(variant=variant, minimum=minimum) for variant, minimum in minima.items()),
         comparisons=(),
     )
-    values, doubts = _over_the_sweep(grid, sensitivities, points) | _tuned_values(grid, rates, names), {}
+    values = _over_the_sweep(grid, sensitivities, points) | _tuned_values(grid, rates, names)
+    doubts: dict[Arm, float] = {}
     if tuned_at == "fitted-minima":
         fitted, doubts = _fitted(grid, minima, [plan.metrics[name] for name in names if name in plan.metrics])
         values |= fitted
