@@ -19,8 +19,10 @@ from torch import Tensor
 
 # Elements of one piece of the logits: 2 GB in bf16. A constant, so that the bits of a loss never depend on free memory.
 LOGITS_PER_PIECE = 1 << 30
-# Columns of the logits are padded to this many, so that every row starts on a boundary that the matrix units like.
-LOGITS_ALIGNMENT = 8
+# Columns of the logits are padded to a multiple of this, up to that vocabulary and beyond it, so that every row starts on a
+# boundary that the matrix units like; kernels load whole vectors of rows whose length is a multiple of 16.
+SMALL_VOCABULARY = 1024
+LOGITS_ALIGNMENT = 8, 64
 
 
 @cache
@@ -356,7 +358,7 @@ class _HeadLoss(torch.autograd.Function):
 
         runs, rows, _ = y.shape
         vocabulary = head.shape[1]
-        padded = F.pad(head, (0, 0, 0, -vocabulary % LOGITS_ALIGNMENT))
+        padded = F.pad(head, (0, 0, 0, -vocabulary % LOGITS_ALIGNMENT[vocabulary > SMALL_VOCABULARY]))
         most = max(1, LOGITS_PER_PIECE // (runs * padded.shape[1]))
         piece = ceil(
             rows / ceil(rows / most)

@@ -60,21 +60,23 @@ def _cross_entropy_row(
     # maximum starts at a finite number: masked columns are -inf, and -inf - -inf is NaN.
     tops = tl.full((BLOCK,), -1e38, dtype=tl.float32)
     totals = tl.zeros((BLOCK,), dtype=tl.float32)
-    for first in range(0, vocabulary, BLOCK):
+    for first in range(0, stride, BLOCK):
         column = first + tl.arange(0, BLOCK)
-        z = tl.load(start + column, mask=column < vocabulary, other=float("-inf"), eviction_policy="evict_last")
-        above = z.to(tl.float32) - tops
+        # Up to the stride, which is a multiple of 16 where it can be: by a mask that ends anywhere, lanes load one by one.
+        z = tl.load(start + column, mask=column < stride, other=float("-inf"), eviction_policy="evict_last")
+        z = tl.where(column < vocabulary, z.to(tl.float32), float("-inf"))
+        above = z - tops
         e = tl.exp(-tl.abs(above))
         totals = tl.where(above > 0, totals * e + 1.0, totals + e)
-        tops = tl.where(above > 0, z.to(tl.float32), tops)
+        tops = tl.where(above > 0, z, tops)
     top = tl.max(tops, axis=0)
     chosen = tl.load(start + target).to(tl.float32)
     lse = top + tl.log(tl.sum(totals * tl.exp(tops - top), axis=0))
     tl.store(nll_ptr + row, lse - chosen)
     for first in range(0, stride, BLOCK):
         column = first + tl.arange(0, BLOCK)
-        z = tl.load(start + column, mask=column < vocabulary, other=float("-inf"), eviction_policy="evict_first")
-        z = z.to(tl.float32)
+        z = tl.load(start + column, mask=column < stride, other=float("-inf"), eviction_policy="evict_first")
+        z = tl.where(column < vocabulary, z.to(tl.float32), float("-inf"))
         if PLAIN:
             gradient = (tl.exp(z - lse) - tl.where(column == target, 1.0, 0.0)) * scale
         else:
