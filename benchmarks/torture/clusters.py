@@ -69,7 +69,7 @@ class Fresh:
             time.sleep(0.1)
         return []
 
-    def end(self, seconds: float = 900) -> tuple[int, str]:
+    def end(self, seconds: float = 1800) -> tuple[int, str]:
         try:
             text, _ = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
