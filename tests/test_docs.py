@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ablationlab.core.meanings import meanings
+from ablationlab.records.analysis import StabilityGain
 from ablationlab.records.settings import TrainingConfig
 from ablationlab.study.load import load_study
 from ablationlab.study.starter import study_schema
@@ -80,6 +81,36 @@ def test_every_field_of_every_record_has_a_meaning(reference):
     fields = [(kind, name) for kind in kinds for name in reference._fields_of(kind)]
     assert len(fields) > 900
     assert [f"{kind.__name__}.{name}" for kind, name in fields if not reference.field_meaning(kind, name)] == []
+    inherited = ("n", "rescued", "reference_unstable", "variant_unstable")
+    assert set(inherited) <= set(reference._fields_of(StabilityGain)), "fields of a base are stored, too"
+
+
+#: How a meaning begins -> what the field's type must then be, at least in part.
+OPENINGS = {
+    "whether ": r"bool|Sensitivity|Equivalence|Compatibility|Literal",
+    "number of ": r"\bint\b|Rule",
+    "SHA-256 of ": r"\bstr\b",
+    "ids of ": r"tuple",
+    "how often ": r"Rate|dict|tuple|int",
+    "why, ": r"str|Reason|Literal|Absence|Instability",
+    "seeds that ": r"tuple|int",
+    "confidence level": r"float",
+    "name of the ": r"str",
+}
+
+
+def test_a_meaning_that_names_a_kind_of_value_stands_beside_a_field_of_that_kind(reference):
+    """Meanings are found by the field's name, so one that fits another record with that name would stand here."""
+    wrong = []
+    for kind in [*reference.record_kinds(), *reference.record_parts()]:
+        for name, field in reference._fields_of(kind).items():
+            meaning, written = reference.field_meaning(kind, name), reference._annotation(field.annotation)
+            wrong += [
+                f"{kind.__name__}.{name}: {written}: {meaning}"
+                for opening, fits in OPENINGS.items()
+                if meaning.lower().startswith(opening.lower()) and not re.search(fits, written)
+            ]
+    assert wrong == []
 
 
 def test_the_reference_lists_names_and_fields(reference):

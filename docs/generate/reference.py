@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import ablationlab.records
 from ablationlab.core.meanings import meanings
@@ -289,7 +290,7 @@ def commands_page() -> str:
             ("exit code", "meaning"),
             [
                 ("0", "done"),
-                ("1", "runs failed"),
+                ("1", "a run failed, or a check found something wrong"),
                 ("2", "a mistake in the input; nothing ran"),
                 ("130, 143", "stopped by Ctrl-C, by SIGTERM; the same command continues"),
             ],
@@ -508,9 +509,9 @@ def _shared_meanings() -> dict[str, str]:
 def _fields_of(kind: Any) -> dict[str, Any]:
     fields = getattr(kind, "model_fields", None)
     if fields is None:
-        fields = {
-            name: _Annotated(annotation) for name, annotation in inspect.get_annotations(kind, eval_str=True).items()
-        }
+        # Those of its bases too, in the order in which they are stored.
+        annotations = get_type_hints(kind, include_extras=True)
+        fields = {field.name: _Annotated(annotations[field.name]) for field in dataclasses.fields(kind)}
     return dict(fields)
 
 

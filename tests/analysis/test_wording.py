@@ -7,12 +7,21 @@ import pytest
 
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.wording import caveat, no_number, sensitivity_reasons, verdict_words
+from ablationlab.analysis.wording import (
+    caveat,
+    names_of,
+    no_number,
+    other_methods,
+    recommendations,
+    sensitivity_reasons,
+    told_once,
+    verdict_words,
+)
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
-from .verdict.studies import dataset
+from .verdict.studies import arms, dataset, study, verdict_of
 
 DETAILS = {
     CaveatCode.TOO_FEW_PAIRS: {"n": 1},
@@ -110,3 +119,65 @@ def test_a_study_far_too_small_for_its_effect_says_so_without_absurd_figures(sd,
     analysis = analyze(dataset({"validation_loss": {"none": base, "v": base + deltas}}, criteria))
     (verdict,) = decide(analysis).verdicts
     assert plain(verdict_words(analysis, verdict).fragility).endswith(text)
+
+
+def test_what_is_true_of_several_arms_is_told_once():
+    """Both arms are worse for the same bad run: one reason, one recommendation, and a span where their spreads differ."""
+    none = [2.0, 2.02, 1.99]
+    worse = {"layernorm": [0.02, 0.021, 0.2], "rmsnorm": [0.02, 0.021, 0.21]}
+    values = {name: [a + b for a, b in zip(none, costs, strict=True)] for name, costs in worse.items()}
+    made = study({"validation_loss": {"none": none, **values}})
+    verdict = decide(made)
+    reasons = told_once((decided, verdict_words(made, decided).why) for decided in verdict.verdicts)
+    assert [(names_of(told.verdicts, verdict.verdicts), told.text[:31]) for told in reasons] == [
+        ("layernorm and rmsnorm", "Each is worse on all 3 seeds, b")
+    ]
+    (line,) = recommendations(made, verdict)
+    assert line.startswith("layernorm and rmsnorm: Keep the baseline (none) for now. Each is worse on all 3 seeds")
+    assert line.count("A new study of") == 1
+    needs = [decided.needs.seeds_for_difference for decided in verdict.verdicts]
+    assert f"A new study of {min(needs):,} to {max(needs):,} fresh seeds" in line
+
+
+def test_a_reason_that_was_told_is_not_repeated_in_the_recommendation():
+    made = study({"validation_loss": arms(-0.05, n=5)})
+    verdict = decide(made)
+    (decided,) = verdict.verdicts
+    why = verdict_words(made, decided).why
+    assert "Not shown: that it is as stable" in why
+    alone, beside = (
+        recommendations(made, verdict, told)[0] for told in (None, {(decided.variant, decided.regime): why})
+    )
+    assert "Not shown: that it is as stable" in alone
+    assert "Not shown" not in beside
+    assert beside.startswith("layernorm: Adopt layernorm provisionally")
+
+
+def test_a_name_within_a_name_is_not_taken_for_the_variant():
+    decided = verdict_of({"validation_loss": arms(0.05)})
+    others = [decided.model_copy(update={"variant": name}) for name in ("relu", "relu-2")]
+    told = told_once(zip(others, ("relu diverged. So did relu-2.", "relu-2 diverged. So did relu-2."), strict=True))
+    assert [([v.variant for v in line.verdicts], line.text) for line in told] == [
+        (["relu"], "So did relu-2."),
+        (["relu-2"], "So did relu-2."),
+        (["relu", "relu-2"], "Each diverged."),
+    ]
+
+
+def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
+    few = [
+        *(
+            Caveat(CaveatCode.UNDERCOVERAGE, "percentile", {"n": n, "level": 0.95, "covers": c})
+            for n, c in ((5, 0.84), (4, 0.8))
+        ),
+        Caveat(CaveatCode.UNDERCOVERAGE, "bca", {"n": 4, "level": 0.95, "covers": 0.79}),
+        *(
+            Caveat(CaveatCode.CANNOT_REACH_ALPHA, t, {"n": 5, "minimum_p": 0.0625, "alpha": 0.05})
+            for t in ("sign-flip", "wilcoxon")
+        ),
+    ]
+    intervals, tests = other_methods([*few, *few])
+    assert "Bootstrap intervals (percentile and bca)" in intervals
+    assert "covers about 84 % over 5 pairs and 79 % to 80 % over 4 pairs" in plain(intervals)
+    assert "The sign-flip and wilcoxon tests cannot reach 0.05" in tests
+    assert "their smallest p is 0.0625 with 5 pairs that differ" in tests

@@ -21,10 +21,17 @@ def test_analyze_prints_a_table_and_writes_both_files(command, tmp_path):
     build(tmp_path / "r")
     code, printed, _ = command("analyze", "r")
     assert code == 0
-    for words in ("Registered comparisons", "layernorm − none", "adjusted p", "Stability", "ADOPT", "Adopt layernorm"):
+    for words in (
+        "Registered comparisons",
+        "layernorm − none",
+        "adjusted p",
+        "Stability",
+        "adopt the variant",
+        "Adopt layernorm",
+    ):
         assert words in printed
     assert "Deviations from the registration\n  none found" in printed
-    assert "cannot go below p = 0.0625" in printed
+    assert "their smallest p is 0.0625 with 5 pairs that differ" in " ".join(printed.split())
     assert "Hypotheses" not in printed
     assert "undecided" not in printed
     analysis, verdict = Analysis.read(tmp_path / "r/analysis.json"), Verdict.read(tmp_path / "r/verdict.json")
@@ -84,7 +91,8 @@ def test_analyze_a_csv(command, tmp_path):
     code, printed, _ = command("analyze", "runs.csv", "--baseline", "none", "--lower", "loss", "--out", "o")
     assert code == 0
     assert "exploratory: nothing was registered" in printed
-    assert "ADOPT-PROVISIONALLY" in printed
+    assert "adopt the variant provisionally" in printed
+    assert "spike" not in printed, "a table without curves says nothing of spikes"
     assert "its stability, which was not recorded" in " ".join(printed.split())
     assert Verdict.read(tmp_path / "o/verdict.json").verdicts[0].decision == "adopt-provisionally"
     assert command("analyze", "runs.csv", "--baseline", "none", "--lower", "loss")[0] == 0

@@ -83,6 +83,8 @@ TEXTS = [
     (form.counted(0, "run"), "no runs"),
     (form.part(0, 5), "none of five"),
     (form.part(2, 5), "two of five"),
+    (form.part(5, 5), "all five"),
+    (form.part(1, 1), "one of one"),
 ]
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +22,7 @@ from ablationlab.records.results import Results
 from ablationlab.report import convert
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
-from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, robust_scale, thinned
+from ablationlab.report.charts.theme import DARK_OF, HUES, Figure, colours, recoloured, robust_scale, thinned
 from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.page import write_page
@@ -355,3 +356,13 @@ def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp
     assert convert.javascript("x") == first
     assert convert.javascript("y") == first
     assert asked == [("bundle", "x"), ("bundle", "x"), ("bundle", "y")]
+
+
+def test_a_legend_lists_the_variants_that_are_drawn_and_no_other():
+    colour = alt.Color("variant:N", scale=alt.Scale(domain=["none", "a", "b"]), legend=alt.Legend(title=None))
+    lines = alt.Chart(alt.NamedData("rows")).mark_line().encode(x="step:Q", color=colour)
+    drawn = Figure("key", "title", "caption", alt.layer(lines), {"rows": [{"variant": "b", "step": 1}, {"step": 2}]})
+    (layer,) = drawn.bare()["layer"]
+    assert layer["encoding"]["color"]["scale"]["domain"] == ["none", "a", "b"], "colours stay those of the study"
+    assert layer["encoding"]["color"]["legend"]["values"] == ["b"]
+    assert drawn.variants == {"b"}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
-from ablationlab.report.layout import Paragraphs
+from ablationlab.report.layout import Paragraphs, wrapped
 from ablationlab.report.table import Cell, Column, Table
 
 NAMES = ("layernorm-token − none", "rmsnorm-nogain − none")
@@ -78,3 +80,30 @@ def test_paragraphs_keep_their_indent():
     lines = printed(Paragraphs("Mind", [WHY]), 40)
     assert lines[1] == "Mind"
     assert all(line.startswith("  ") and len(line) <= 40 for line in lines[2:])
+
+
+@pytest.mark.parametrize("width", range(12, 60))
+def test_a_text_breaks_between_words_and_never_between_a_number_and_its_unit(width):
+    text = "The network reaches 70 % of its rate after 3 min and takes 0.5 GB or 1.5 x as much, 0.01 nats/token."
+    lines = [line.plain for line in wrapped(Text(text), width)]
+    assert " ".join(lines) == text
+    assert all(line == line.strip() for line in lines), "no spaces at the ends"
+    for unit in ("%", "min", "GB", "x", "nats/token"):
+        assert not any(re.match(rf"{unit}\b|{unit} ", line) for line in lines), unit
+    longest = max(map(len, re.split(r" (?!%|min|GB|x|nats)", text)))
+    assert max(map(len, lines)) <= max(width, longest)
+
+
+def test_a_wrapped_line_keeps_its_indentation():
+    lines = [line.plain for line in wrapped(Text("Note\n  one two three\n\nend"), 12)]
+    assert lines == ["Note", "  one two", "  three", "", "end"]
+
+
+def test_an_empty_sentence_below_a_row_is_not_printed():
+    words = "a sentence that is much too long for one line of it"
+    cells = tuple((Cell.of("x"), Cell.of("12.5"), Cell.of(words), Cell.of(words[:-1], "–")) for _ in range(2))
+    heads = (Column("name", "Name"), Column("n", "N", "right"), Column("a", "A"), Column("b", "B"))
+    rows = (*cells, (Cell.of("y"), Cell.of("1"), Cell.of(words), Cell.of(words)))
+    lines = printed(Table("t", "", heads, rows).terminal(), 40)
+    assert sum("a sentence that" in line for line in lines) == 4
+    assert not any("–" in line for line in lines)

@@ -304,31 +304,31 @@ def breaking_once(variant: str, regime: str, seed: int) -> dict[str, float] | No
 
 
 DECISIONS = {
-    "adopt": (shifted(-0.2), {"seeds": list(range(1, 19))}, "Adopt (layernorm)", "rule 5"),
+    "adopt": (shifted(-0.2), {"seeds": list(range(1, 19))}, "Adopt (layernorm; rule 5)", "rule 5"),
     "adopt-provisionally": (
         shifted(-0.2),
         {},
-        "Adopt provisionally (layernorm)",
+        "Adopt provisionally (layernorm; rule",
         "it takes 18 seeds without a failure",
     ),
-    "keep-baseline": (shifted(+0.2), {}, "Keep the baseline (layernorm)", "layernorm is worse by"),
-    "tie": (shifted(0.0, 0.002), {}, "A tie (layernorm)", "layernorm ties with the baseline (none)"),
+    "keep-baseline": (shifted(+0.2), {}, "Keep the baseline (layernorm; rule 4)", "layernorm is worse by"),
+    "tie": (shifted(0.0, 0.002), {}, "A tie (layernorm; rule 3)", "layernorm ties with the baseline (none)"),
     "inconclusive": (
         shifted(0.05, 0.2),
         {},
-        "Inconclusive (layernorm)",
+        "Inconclusive (layernorm; rule",
         "neither that layernorm differs",
     ),
     "adopt-in-regime": (
         diverging,
         {"seeds": list(range(1, 9))},
-        "Adopt in this regime (layernorm)",
+        "Adopt in this regime (layernorm; rule",
         "within the margin of 0.1",
     ),
     "trade-off": (
         breaking_once,
         {"seeds": list(range(1, 13))},
-        "A trade-off (layernorm)",
+        "A trade-off (layernorm; rule",
         "the cost has no upper bound (1 of its runs diverged where the baseline's did not)",
     ),
 }
@@ -368,7 +368,7 @@ def test_better_but_less_stable_is_not_told_as_no_difference(tmp_path):
         return losses
 
     text = prose(made(tmp_path, outcomes=shifted(-0.2), curves=curves))
-    assert "Adopt provisionally (layernorm)" in text
+    assert "Adopt provisionally (layernorm; rule 5)" in text
     assert "Not shown: that it is as stable, since up to 85 % more of its runs may fail (95 % interval)" in text
     assert "beyond the margin of 20 %" in text
     assert "0 of 5 none runs are unstable, 2 of 5 layernorm runs" in text
@@ -554,5 +554,5 @@ def test_diagnostics_are_the_probes_of_the_runs_and_nothing_where_there_are_none
     for variant, values in lengths.items():
         assert format.mean_sd(means[variant], stdev(values)) in text
     ratio = format.number(means["layernorm"] / means["none"])
-    assert f"Residual norm entering block 1, {ratio} times" in text
+    assert f"Residual norm entering block 1 ({ratio} times)" in text
     assert "none was tested" in text

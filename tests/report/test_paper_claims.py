@@ -114,8 +114,10 @@ SENTENCES = {
     "an untied output head": {"untied"},
     "AdamW": {"stable", "untied", "broken"},
     "E_tok + E_pos": {"stable", "untied", "broken"},
-    "a significant": {"stable", "untied"},
-    "an exploratory loss": {"table"},
+    "significantly better": {"stable", "untied"},
+    "worse, an exploratory result": {"table"},
+    "in the manner of GPT-2": {"stable", "untied", "broken"},
+    "keep the baseline for now if the variant diverged": {"stable", "untied", "broken", "table"},
     "Models in use are larger by orders of magnitude": {"stable", "untied", "broken"},
     "and for nothing that they do not sample": {"table"},
     "five runs diverged": {"broken"},
@@ -184,8 +186,7 @@ def test_a_foreign_trainer_gives_a_paper_that_claims_nothing_of_its_inside(tmp_p
 
 def test_exploratory_results_are_not_called_significant(tmp_path):
     text = prose(made(tmp_path, made=study(criteria=[]), outcomes=shifted(-0.2)))
-    assert "significant gain" not in text
-    assert "significant loss" not in text
+    assert "significantly" not in text
 
 
 def test_power_is_not_told_of_arms_that_blew_up(tmp_path):

@@ -5,10 +5,11 @@ Each clause rests on a field of the verdict or of the comparison behind it; wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ablationlab.analysis.wording import margin_of, name_of
+from ablationlab.analysis.verdict.evidence import gather
+from ablationlab.analysis.wording import listed, margin_of, name_of
 from ablationlab.core.format import count, difference, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
@@ -19,6 +20,8 @@ from ablationlab.records.verdict import Decision, Reason, Rule, VariantVerdict, 
 MOST_GROUPS, MOST_IN_REGIMES = 4, 2
 #: More variants than this, with three decisions or more, are listed by their decision.
 MOST_VARIANTS = 6
+#: More differences than this are told by the smallest and the largest.
+MOST_SIZES = 3
 #: Variants, at most, whose decisions in regimes that are not registered are told, too.
 MOST_LEADS = 3
 
@@ -58,7 +61,11 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
                 if group.label == "registered" or any((v.variant, v.decision) not in known for v in group.verdicts)
             ]
         mixed = len({group.label for group in groups}) > 1
-        text = " ".join(_told(analysis, group, mixed=mixed) for group in told)
+        what = [group_sentence(analysis, group)[0] for group in told]
+        text = " ".join(
+            _told(analysis, group, mixed=mixed, again=lead in what[:place])
+            for place, (group, lead) in enumerate(zip(told, what, strict=True))
+        )
     text = " ".join([text + leads, *_between_variants(analysis)])
     if interim:
         return f"Interim, not all runs have ended, so nothing is inferred yet. {text}"
@@ -81,7 +88,7 @@ def _between_variants(analysis: Analysis) -> list[str]:
     for (reference, regime), comparisons in grouped(((c.reference, c.regime), c) for c in asked).items():
         shown = grouped((comparison.outcome, comparison) for comparison in comparisons)
         clauses = [
-            f"{_listed(comparison.variant for comparison in shown[outcome])} "
+            f"{listed(comparison.variant for comparison in shown[outcome])} "
             f"{'are' if len(shown[outcome]) > 1 else 'is'} {outcome} by {_amounts(shown[outcome])}"
             for outcome in ("better", "worse")
             if outcome in shown
@@ -98,9 +105,12 @@ def _too_many(groups: Sequence[AlikeVerdicts], verdicts: Sequence[VariantVerdict
     return crowded or len(groups) > (MOST_IN_REGIMES if several else MOST_GROUPS)
 
 
-def _told(analysis: Analysis, group: AlikeVerdicts, *, mixed: bool) -> str:
-    text = " ".join(group_sentence(analysis, group))
-    return f"Not registered, a lead only: {text}" if mixed and group.label == "exploratory" else text
+def _told(analysis: Analysis, group: AlikeVerdicts, *, mixed: bool, again: bool) -> str:
+    """*again*: what to do was said before, for another reason."""
+    lead, rest = group_sentence(analysis, group)
+    if mixed and group.label == "exploratory":
+        return f"Not registered, a lead only: {lead} {rest}"
+    return rest if again else f"{lead} {rest}"
 
 
 def verdict_sentence(analysis: Analysis, decided: VariantVerdict) -> tuple[str, str]:
@@ -125,7 +135,8 @@ def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison |
 def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
     """The same for variants that share their decision."""
     first = group.verdicts[0]
-    names, several = _listed(decided.variant for decided in group.verdicts), len(group.verdicts) > 1
+    names, several = listed(decided.variant for decided in group.verdicts), len(group.verdicts) > 1
+    either = listed((decided.variant for decided in group.verdicts), "or")
     base = f"the baseline ({first.reference})"
     where, size = _where(analysis, group.regimes), _sizes(analysis, group)
     registered = "registered" if group.label == "registered" else "asked for"
@@ -133,15 +144,15 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
     it = "Each" if several else "It"
     match group.decision:
         case Decision.ADOPT:
-            return f"Use {names}{where}{rate}.", f"{it} is better than {base}{size}{_no_less_stable(analysis, first)}."
+            return f"Use {either}{where}{rate}.", f"{it} is better than {base}{size}{_no_less_stable(analysis, first)}."
         case Decision.ADOPT_PROVISIONALLY:
             return (
-                f"For now use {names}{where}{rate}.",
+                f"For now use {either}{where}{rate}.",
                 f"{it} is better than {base}{size}, but not everything that must hold is shown.",
             )
         case Decision.ADOPT_IN_REGIME:
             return (
-                f"Use {names}{where}.",
+                f"Use {either}{where}.",
                 f"{it} trains stably where {base} does not, and costs no more than the margins that were {registered}.",
             )
         case Decision.TRADE_OFF if group.rule == Rule.RESTORES_STABILITY:
@@ -163,8 +174,7 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.BAD_RUNS:
             return (
                 f"Keep {base}{where} for now.",
-                f"{names} {'look' if several else 'looks'} worse, but single bad runs widen the interval too much to show "
-                "it: look at them.",
+                f"{names} {'look' if several else 'looks'} worse, but {_bad_runs(analysis, group)}.",
             )
         case Decision.KEEP_PROVISIONALLY:
             return (
@@ -191,6 +201,17 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
             )
         case Decision.NO_VERDICT:
             return f"No verdict{where} on {names}.", "Nothing that was measured can tell models apart here."
+
+
+def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
+    """Which runs hide that variants are worse."""
+    bad = [gather(analysis, decided.variant, decided.regime).bad_runs for decided in group.verdicts]
+    one = all(len(seeds) == 1 for seeds in bad)
+    if len(bad) > 1:
+        runs = "one bad run of each widens" if one else "bad runs widen"
+        return f"{runs} the interval too much to show it: look at those runs"
+    runs, them = ("one bad run widens", "it") if one else ("bad runs widen", "them")
+    return f"{runs} the interval too much to show it: look at {them}"
 
 
 def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:
@@ -239,22 +260,17 @@ def _counted(verdicts: Sequence[VariantVerdict]) -> str:
     sentences = []
     if len(places := {decided.regime for decided in verdicts}) == 1:
         variants = grouped((_DECIDED[decided.decision], decided.variant) for decided in verdicts)
-        text = ". ".join(f"{words[:1].upper()}{words[1:]}: {_listed(named)}" for words, named in variants.items())
+        text = ". ".join(f"{words[:1].upper()}{words[1:]}: {listed(named)}" for words, named in variants.items())
         return f"Each at its own best learning rate. {text}." if places == {TUNED} else f"{text}."
     for variant in dict.fromkeys(decided.variant for decided in verdicts):
         mine = [decided for decided in verdicts if decided.variant == variant]
         regimes = grouped((_DECIDED[decided.decision], decided.regime) for decided in mine)
         parts = [
-            f"{words} in {_listed(named) if len(named) <= 2 else f'{count(len(named))} of {count(len(mine))} regimes'}"
+            f"{words} in {listed(named) if len(named) <= 2 else f'{count(len(named))} of {count(len(mine))} regimes'}"
             for words, named in regimes.items()
         ]
         sentences.append(f"{variant}: {', '.join(parts)}.")
     return " ".join(sentences)
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} and {every[-1]}"
 
 
 def _where(analysis: Analysis, regimes: tuple[str, ...]) -> str:
@@ -262,7 +278,7 @@ def _where(analysis: Analysis, regimes: tuple[str, ...]) -> str:
         return ", each at its own best learning rate"
     if regimes == (DEFAULT_REGIME,) and len(analysis.regimes) == 1:
         return ""
-    return f" in {'regime ' if len(regimes) == 1 else ''}{_listed(regimes)}"
+    return f" in {'regime ' if len(regimes) == 1 else ''}{listed(regimes)}"
 
 
 def _one_rate(analysis: Analysis) -> bool:
@@ -283,11 +299,16 @@ def _sizes(analysis: Analysis, group: AlikeVerdicts) -> str:
 
 
 def _amounts(comparisons: Sequence[Comparison]) -> str:
-    """``0.012 and 0.010 nats/token``"""
-    sizes = [_shown(comparison) for comparison in comparisons]
+    """``0.012 and 0.010 nats/token``; of many, the smallest and the largest: ``0.385 to 0.706 nats/token``."""
+    if len(comparisons) > MOST_SIZES:
+        ends = sorted(comparisons, key=lambda comparison: abs(comparison.delta or 0.0))
+        comparisons = (ends[0], ends[-1])
+        sizes, joined = [_shown(comparison) for comparison in comparisons], " to ".join
+    else:
+        sizes, joined = [_shown(comparison) for comparison in comparisons], listed
     if len({unit for _, unit in sizes}) > 1:
-        return _listed([with_unit(*size) for size in sizes])
-    return with_unit(_listed([size for size, _ in sizes]), sizes[0][1])
+        return joined([with_unit(*size) for size in sizes])
+    return with_unit(joined([size for size, _ in sizes]), sizes[0][1])
 
 
 def _shown(comparison: Comparison) -> tuple[str, str]:

@@ -5,6 +5,7 @@ This is the one place where the analysis and the verdict find their words; nothi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
@@ -264,6 +265,38 @@ def caveat(known: Caveat) -> str:
         "(simulated, normal differences)."
     )
     return filled(_UNDERCOVERAGE.get(known.about, usual), details)
+
+
+def other_methods(caveats: Iterable[Caveat]) -> list[str]:
+    """What the methods that do not decide cannot claim with so few pairs: a sentence for intervals, one for tests."""
+    known = list(dict.fromkeys((c.code, c.about, *(c.details.get(k) for k in _OF_METHODS)) for c in caveats))
+    texts = []
+    covers = [
+        (about, n, share) for code, about, n, _, share, _, _ in known if code == CaveatCode.UNDERCOVERAGE and share
+    ]
+    if covers:
+        nominal = next(of for code, _, _, of, share, _, _ in known if code == CaveatCode.UNDERCOVERAGE and share)
+        places = grouped((n, share) for _, n, share in covers)
+        shares = [
+            f"{_span([percent(share) for share in sorted(found)])} over {pairs_of(n)}" for n, found in places.items()
+        ]
+        texts.append(
+            f"Bootstrap intervals ({listed(dict.fromkeys(about for about, *_ in covers))}) are too narrow here: a nominal "
+            f"{level(nominal)} covers about {listed(shares)} (simulated, normal differences)."
+        )
+    floors = [(about, n, p, alpha) for code, about, n, _, _, p, alpha in known if code == CaveatCode.CANNOT_REACH_ALPHA]
+    for alpha, members in grouped((alpha, (about, n, p)) for about, n, p, alpha in floors).items():
+        tests = dict.fromkeys(about for about, *_ in members)
+        least = dict.fromkeys(f"{setting(p)} with {pairs_of(n)}" for _, n, p in members)
+        verb, its = ("tests", "their") if len(tests) > 1 else ("test", "its")
+        texts.append(
+            f"The {listed(tests)} {verb} cannot reach {setting(alpha)}, however large the differences are: {its} smallest "
+            f"p is {listed(least)} that differ."
+        )
+    return texts
+
+
+_OF_METHODS: Final = ("n", "level", "covers", "minimum_p", "alpha")
 
 
 def no_number(status: Status, n: int, method: str = "") -> str:
@@ -689,7 +722,8 @@ def hypothesis_lines(analysis: Analysis, hypotheses: Mapping[str, HypothesisVerd
 def because(evidence: Evidence, reason: Reason) -> str:
     """Why a rule applies, or why it does not: one sentence."""
     text = _because(evidence, reason)
-    return text[:1].upper() + text[1:] + "."
+    named = text.startswith(evidence.variant)
+    return (text if named else text[:1].upper() + text[1:]) + "."
 
 
 def _because(evidence: Evidence, reason: Reason) -> str:
@@ -772,17 +806,21 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.BETTER_NOT_ALL_SHOWN:
             return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
         case Reason.VARIANT_DIVERGED:
-            return (
-                f"no rule above applies, and {evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} "
-                "where the baseline did not"
-            )
+            return _diverged_alone(evidence)
         case Reason.BAD_RUNS:
             return (
-                f"no rule above applies, but {evidence.variant} {_hidden_loss(evidence)}. Less bad there, it would be shown "
-                "worse, and a bad run must not help its arm"
+                f"{evidence.variant} is {_hidden_loss(evidence)}. If it were less bad there, it would be shown worse; a bad "
+                "run must not help its arm"
             )
         case Reason.NO_RULE_APPLIES:
-            return f"no rule above applies: {numbers or 'the primary metric is not in the data'}"
+            return f"no other rule applies: {numbers or 'the primary metric is not in the data'}"
+
+
+def _diverged_alone(evidence: Evidence) -> str:
+    return (
+        f"{evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} where the baseline did not, and "
+        "nothing that is shown outweighs it"
+    )
 
 
 def _hidden_loss(evidence: Evidence) -> str:
@@ -790,10 +828,10 @@ def _hidden_loss(evidence: Evidence) -> str:
     seeds = _seeds(evidence.bad_runs)
     if evidence.primary is not None and evidence.worse_everywhere:
         return (
-            f"is worse on all {count(evidence.primary.n)} seeds, but so unequally that it is not shown: far more on {seeds} "
+            f"worse on all {count(evidence.primary.n)} seeds, but so unequally that it is not shown: far more on {seeds} "
             "than elsewhere"
         )
-    return f"is so bad on {seeds} that the interval is too wide to show it worse"
+    return f"so bad on {seeds} that the interval is too wide to show it worse"
 
 
 def _places(evidence: Evidence, ids: Sequence[str]) -> str:
@@ -914,11 +952,9 @@ def _tie_break(evidence: Evidence, tie: TieBreak) -> str:
 # --- what to do -----------------------------------------------------------------------------------------------
 
 
-def _recommendation(evidence: Evidence, verdict: VariantVerdict) -> str:
+def _advised(evidence: Evidence, verdict: VariantVerdict) -> str:
     """What to do with one variant in one regime, true for runs of any kind."""
     sentences = [_advice(evidence, verdict), _failures(evidence, verdict)]
-    if verdict.needs is not None:
-        sentences.append(_needed(evidence, verdict.needs))
     if verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY):
         sentences.append(_one_rate(evidence))
     return " ".join(filter(None, sentences))
@@ -959,10 +995,10 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.NO_VERDICT:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
-            runs = "that run" if len(evidence.bad_runs) == 1 else "those runs"
-            return f"Keep {baseline} for now: {variant} {_hidden_loss(evidence)}. Look at {runs}."
+            runs = f"the run{'' if len(evidence.bad_runs) == 1 else 's'} on {_seeds(evidence.bad_runs)}"
+            return f"Keep {baseline} for now. {variant} is {_hidden_loss(evidence)}. Look at {runs}."
         case Decision.KEEP_PROVISIONALLY:
-            return f"Keep {baseline} for now: nothing that is shown outweighs that {variant} diverged."
+            return f"Keep {baseline} for now. {_diverged_alone(evidence)}."
         case Decision.INCONCLUSIVE:
             return f"Undecided; keep {baseline} for now."
 
@@ -979,7 +1015,7 @@ def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
     if (evidence.broken_guards or evidence.shown_worse) and (tie is None or tie.favours is None):
         return f"{none}: keep {baseline}; {evidence.variant} is {_shown_costs(evidence)}.{small}"
     if tie is None or tie.favours is None:
-        return f"{none}: keep {baseline}, which is the simpler one.{small}"
+        return f"{none}, and nothing else speaks for a change: keep {baseline}.{small}"
     use = "use" if tie.favours == evidence.variant else "keep"
     return f"{none}; {metric_name(tie.metric or '')} favours {tie.favours}: {use} it.{small}"
 
@@ -1060,10 +1096,7 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
                 f'"refuse"): make {evidence.variant} and {evidence.analysis.baseline} train stably, or register "survivors".'
             )
         case Need.STABLE_TRAINING:
-            return (
-                f"{evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} where the baseline did not: "
-                "make it train stably before the runs that survived can count."
-            )
+            return f"Make {evidence.variant} train stably: until then, the runs that survived cannot count."
         case Need.THREE_PAIRS:
             what = "runs in each arm" if evidence.unpaired else "pairs"
             return f"At least 3 {what} are needed for any inference; there are {primary.n if primary else 0}."
@@ -1091,24 +1124,52 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
                 "smallest effect that matters. Sweep rates closer together about both optima, two or more on either side."
             )
         case Need.FRESH_SEEDS:
-            if primary is None or primary.smallest_effect is None:
-                return ""
-            rough = f"; an SD from {primary.sample} is itself a rough guess" if primary.n < 10 else ""
-            seeds = "fresh runs in each arm" if evidence.unpaired else "fresh seeds"
-            spread = "the difference between two runs" if evidence.unpaired else "the deltas"
-            return (
-                f"A new study of {_fresh(needs.seeds_for_difference)} {seeds} would see a difference of "
-                f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power; if there is no "
-                f"difference, {_fresh(needs.seeds_for_equivalence)} would show that with the same power "
-                f"(SD of {spread} {number(primary.delta_sd)}{rough})."
-            )
+            return _fresh_seeds([(evidence, needs)])
 
 
-def _fresh(seeds: int | None) -> str:
-    return "more than a million" if seeds is None else count(seeds)
+def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> str:
+    """How many seeds would decide, of variants with the same smallest effect; spans where their spreads differ."""
+    evidence, needs = asked[0]
+    primary = evidence.primary
+    if primary is None or primary.smallest_effect is None:
+        return ""
+    rough = f"; an SD from {primary.sample} is itself a rough guess" if primary.n < 10 else ""
+    seeds = "fresh runs in each arm" if evidence.unpaired else "fresh seeds"
+    spread = "the difference between two runs" if evidence.unpaired else "the deltas"
+    sds = [known.primary.delta_sd for known, _ in asked if known.primary is not None]
+    return (
+        f"A new study of {_fresh([need.seeds_for_difference for _, need in asked])} {seeds} would see a difference of "
+        f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power; if there is no difference, "
+        f"{_fresh([need.seeds_for_equivalence for _, need in asked])} would show that with the same power "
+        f"(SD of {spread} {_span([number(sd) for sd in sorted(sd for sd in sds if sd is not None)])}{rough})."
+    )
+
+
+def _fresh(seeds: Sequence[int | None]) -> str:
+    known = [count(number_of) for number_of in sorted(number_of for number_of in seeds if number_of is not None)]
+    return _span([*known, *(["more than a million"] if len(known) < len(seeds) else [])])
+
+
+def _span(ordered: Sequence[str]) -> str:
+    """``22 to 26``; one text where both ends read the same."""
+    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
 # --- the whole verdict ----------------------------------------------------------------------------------------
+
+
+#: What a decision is called in a sentence and in a table.
+DECISIONS: Final[Mapping[str, str]] = {
+    "adopt": "adopt the variant",
+    "adopt-in-regime": "adopt the variant in this regime",
+    "adopt-provisionally": "adopt the variant provisionally",
+    "trade-off": "trade-off",
+    "keep-provisionally": "keep the baseline for now",
+    "keep-baseline": "keep the baseline",
+    "tie": "tie",
+    "inconclusive": "inconclusive",
+    "no-verdict": "no verdict",
+}
 
 
 @dataclass(frozen=True)
@@ -1128,13 +1189,14 @@ def verdict_words(analysis: Analysis, verdict: VariantVerdict) -> VerdictWords:
     evidence = gather(analysis, verdict.variant, verdict.regime)
     checks = tuple(because(evidence, check.reason) for check in verdict.checks)
     tie_break = "" if verdict.tie_break is None else _tie_break(evidence, verdict.tie_break)
+    needs = "" if verdict.needs is None else _needed(evidence, verdict.needs)
     return VerdictWords(
         why=" ".join(filter(None, (*checks[-1:], tie_break))),
         checks=checks,
-        recommendation=_recommendation(evidence, verdict),
+        recommendation=" ".join(filter(None, (_advised(evidence, verdict), needs))),
         trade_off="" if verdict.trade_off is None else _both_sides(evidence),
         tie_break=tie_break,
-        needs="" if verdict.needs is None else _needed(evidence, verdict.needs),
+        needs=needs,
         fragility="" if verdict.fragility is None else _fragility(evidence.primary, verdict.fragility),
     )
 
@@ -1147,8 +1209,10 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
         text = f"The decision stays the same without any one of the {count(fragility.left_out)} seeds."
     else:
         by_decision = grouped((other.decision, str(other.seed)) for other in fragility.changes)
-        changes = "; ".join(f"{decision} without {_any_of(seeds)}" for decision, seeds in by_decision.items())
-        text = f"Fragile: it would be {changes}."
+        changes = "; ".join(
+            f"{DECISIONS[decision]} without {_any_of(seeds)}" for decision, seeds in by_decision.items()
+        )
+        text = f"Fragile: the decision would be: {changes}."
     if fragility.stragglers:
         text += f" Far from the other seeds: {', '.join(map(str, fragility.stragglers))}."
     effect = None if primary is None else primary.smallest_effect
@@ -1183,19 +1247,115 @@ def _exaggeration(times: float) -> str:
     return "more than ten times" if times > 10 else f"{number(times, 2)} times"
 
 
-def recommendations(analysis: Analysis, verdict: Verdict) -> list[str]:
-    """What to do, a line per variant and regime."""
+@dataclass(frozen=True)
+class SharedSentences:
+    """Sentences that are true of these verdicts; of more than one, they say "each" where one says its variant's name."""
+
+    verdicts: tuple[VariantVerdict, ...]
+    text: str
+
+
+def told_once(told: Iterable[tuple[VariantVerdict, str]]) -> list[SharedSentences]:
+    """What is said of each verdict, sentence by sentence; what is the same of several, up to the variant's name, once."""
+    own: dict[tuple[str, str], str] = {}
+    sayers: dict[str, list[VariantVerdict]] = {}
+    for decided, text in told:
+        for sentence in filter(None, _sentences(text, decided.variant)):
+            each = _of_each(sentence, decided.variant)
+            own.setdefault((each, decided.variant), sentence)
+            sayers.setdefault(each, []).append(decided)
+    lines: dict[tuple[tuple[str, str], ...], tuple[list[VariantVerdict], list[str]]] = {}
+    for each, verdicts in sayers.items():
+        members = tuple((decided.variant, decided.regime) for decided in verdicts)
+        variants = {variant for variant, _ in members}
+        sentence = own[each, verdicts[0].variant] if len(variants) == 1 else each
+        lines.setdefault(members, (verdicts, []))[1].append(sentence)
+    place = {key: number for number, key in enumerate(dict.fromkeys(key for keys in lines for key in keys))}
+    ordered = sorted(lines.items(), key=lambda line: (max(place[key] for key in line[0]), len(line[0])))
+    return [SharedSentences(tuple(verdicts), " ".join(sentences)) for _, (verdicts, sentences) in ordered]
+
+
+def _sentences(text: str, variant: str) -> list[str]:
+    """Also such as begin with the variant's name, in small letters or not."""
+    return re.split(rf"(?<=\.) (?=[A-Z0-9]|{re.escape(variant)} )", text)
+
+
+def _of_each(sentence: str, variant: str) -> str:
+    """The same about "each" instead of one variant."""
+    each = re.sub(rf"(?<![\w.-]){re.escape(variant)}(?![\w-]|\.\w)", "each", sentence)
+    return each[:1].upper() + each[1:] if each.startswith("each") else each
+
+
+def names_of(verdicts: Sequence[VariantVerdict], every: Sequence[VariantVerdict]) -> str:
+    """``layernorm and rmsnorm``; in a study with several regimes ``layernorm (deep, hot), rmsnorm (deep)``."""
+    if len(verdicts) == len(every) > 3:
+        return f"All {count(len(every))}"
+    places = grouped((decided.variant, decided.regime) for decided in verdicts)
+    if len({decided.regime for decided in every}) > 1:
+        return ", ".join(f"{variant} ({', '.join(regimes)})" for variant, regimes in places.items())
+    return listed(places)
+
+
+def listed(names: Iterable[str], word: str = "and") -> str:
+    """``a, b and c``"""
+    *most, last = names
+    return f"{', '.join(most)} {word} {last}" if most else last
+
+
+def verdict_lines(told: Sequence[SharedSentences], every: Sequence[VariantVerdict]) -> list[str]:
+    """A line for every set of verdicts that share what is said of them."""
+    return [f"{names_of(shared.verdicts, every)}: {shared.text}" for shared in told]
+
+
+def needs_told_once(analysis: Analysis, verdicts: Iterable[VariantVerdict]) -> list[SharedSentences]:
+    """What it takes to decide; numbers of seeds for one metric and smallest effect as a span."""
+    open_ones = grouped(
+        (_same_need(evidence, decided.needs), (decided, evidence, decided.needs))
+        for decided in verdicts
+        if decided.needs is not None
+        for evidence in [gather(analysis, decided.variant, decided.regime)]
+    )
+    told: list[SharedSentences] = []
+    for (need, *_), members in open_ones.items():
+        if need == Need.FRESH_SEEDS:
+            text = _fresh_seeds([(evidence, needs) for _, evidence, needs in members])
+            told += [SharedSentences(tuple(decided for decided, *_ in members), text)] if text else []
+        else:
+            told += told_once((decided, _needed(evidence, needs)) for decided, evidence, needs in members)
+    return told
+
+
+def _same_need(evidence: Evidence, needs: Needs) -> tuple[object, ...]:
+    primary = evidence.primary
+    if needs.need != Need.FRESH_SEEDS or primary is None:
+        return (needs.need,)
+    return (needs.need, primary.metric, primary.smallest_effect, primary.sample, evidence.unpaired)
+
+
+def recommendations(
+    analysis: Analysis, verdict: Verdict, reasons: Mapping[tuple[str, str], str] | None = None
+) -> list[str]:
+    """What to do with every variant and regime, then what it takes to decide; what holds for several of them, once.
+
+    *reasons*: what was said already, by variant and regime, and is not repeated.
+    """
     if not verdict.verdicts:
         return ["There is no variant beside the baseline, so there is nothing to decide."]
-    lines = []
+    advised = []
     for decided in verdict.verdicts:
-        where = f" ({decided.regime})" if len(analysis.regimes) > 1 else ""
-        lines.append(f"{decided.variant}{where}: {verdict_words(analysis, decided).recommendation}")
+        known = _sentences((reasons or {}).get((decided.variant, decided.regime), ""), decided.variant)
+        advice = _sentences(_advised(gather(analysis, decided.variant, decided.regime), decided), decided.variant)
+        advised.append((decided, " ".join(sentence for sentence in advice if sentence not in known)))
+    lines: dict[tuple[VariantVerdict, ...], list[str]] = {}
+    for shared in (*told_once(advised), *needs_told_once(analysis, verdict.verdicts)):
+        lines.setdefault(shared.verdicts, []).append(shared.text)
+    told = [SharedSentences(members, " ".join(texts)) for members, texts in lines.items()]
+    advice_lines = verdict_lines(told, verdict.verdicts)
     if any(decided.label == "exploratory" for decided in verdict.verdicts):
-        lines.append(
+        advice_lines.append(
             "Not all of this was registered beforehand: treat the exploratory verdicts as leads to be tested again."
         )
-    return lines
+    return advice_lines
 
 
 # --- sweeps ---------------------------------------------------------------------------------------------------
@@ -1213,14 +1373,16 @@ def sweep_notes(sweep: SweepAnalysis) -> list[str]:
             f"{count(clipped)} of {runs} runs diverged or ended worse than they began, and count their loss at the start."
         )
     if not sweep.best:
-        notes.append("The sweep has no selection_seeds, so no rate is chosen and nothing is judged at tuned rates.")
-    for rate in sweep.best:
-        if text := about_rate(rate):
-            best = "" if rate.lr is None else f"best rate {setting(rate.lr)} "
-            notes.append(f"{rate.variant}: {best}{text}.")
+        notes.append("The sweep has no selection seeds, so no rate is chosen and nothing is judged at tuned rates.")
+    about = grouped((_chosen(rate), rate.variant) for rate in sweep.best if about_rate(rate))
+    notes += [f"{listed(variants)}: {text}." for text, variants in about.items()]
     if sweep.best and len(sweep.seeds) < 3:
         notes.append("Fewer than 3 seeds judge the tuned rates: too few for an interval.")
     return [*notes, *_tuned(sweep)]
+
+
+def _chosen(rate: ChosenRate) -> str:
+    return about_rate(rate) if rate.lr is None else f"best rate {setting(rate.lr)} {about_rate(rate)}"
 
 
 def about_rate(rate: ChosenRate) -> str:
@@ -1238,15 +1400,15 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
     if sweep.tuned_at == "fitted-minima":
         fits = {tuned.variant: tuned.minimum for tuned in sweep.minima if tuned.minimum is not None}
         shown = ", ".join(
-            f"{variant} {number(fit.lr, 3)} ± {number(fit.doubt, 2)}"
+            f"{variant} {number(fit.lr, 3)} ({number(fit.doubt, 2)})"
             for variant, fit in fits.items()
             if fit.lr is not None
         )
         unknown = f" Not known: {why}." if why else ""
         return [
-            f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate ({shown}; behind ±, how far "
-            "the fitted loss may be off, which widens intervals and counts in p), and perplexity and bits per byte "
-            f"follow it; other metrics are at the chosen grid rates.{unknown}"
+            f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate, and perplexity and bits "
+            "per byte follow it; other metrics are at the chosen grid rates. Best rates, and in brackets how far the fitted "
+            f"loss may be off, which widens intervals and counts in p: {shown}.{unknown}"
         ]
     return [
         f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."

@@ -309,8 +309,8 @@ def power(
         Parameter(
             name=["--from", "--pilot"],
             negative="",
-            help="Results folder of a pilot, whose spread and instability are used. Again: a pilot of another number of "
-            "steps, to see what more steps would buy.",
+            help="Results folder of a pilot, whose spread and instability are used. Give it again with a pilot of a "
+            "different length to see what more steps would buy.",
         ),
     ] = None,
     sd: Annotated[
@@ -336,7 +336,7 @@ def power(
         ),
     ] = None,
     studies: Annotated[
-        int, Parameter(help="Simulated studies per row; 400 leave an error of 2.5 points at most.")
+        int, Parameter(help="Simulated studies per row; 400 have a standard error of at most 2.5 points.")
     ] = 400,
     set_: Set = None,
 ) -> int:
@@ -412,7 +412,7 @@ def compare(
     allow_unpaired: Annotated[
         bool, Parameter(negative="", help="Leave out tasks and items that do not pair, and say how many.")
     ] = False,
-    smallest_effect: Effect = None,
+    smallest_effect: Annotated[float | None, Parameter(help="Smallest difference in the metric that matters.")] = None,
     alpha: Annotated[float, Share, Parameter(help="1 - level of the intervals.")] = 0.05,
     correction: Annotated[
         Literal["holm", "bonferroni", "benjamini-hochberg"], Parameter(help="Over the tasks, and over all comparisons.")

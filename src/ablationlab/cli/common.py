@@ -118,12 +118,26 @@ class Printer:
 
     def text(self, text: str, *, wrap: bool = True) -> None:
         """A line or a few; without *wrap* a long one stays whole, as for paths."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=not wrap)
+        from rich.text import Text
+
+        if wrap:
+            self.parts(Text(text))
+        else:
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def parts(self, *parts: RenderableType) -> None:
         """Tables and texts."""
+        from rich.text import Text
+
+        from ablationlab.report.layout import wrapped
+
         for part in parts:
-            self.console.print(part, markup=False, highlight=False)
+            plain = Text(part) if isinstance(part, str) else part
+            if isinstance(plain, Text) and not plain.spans:
+                for line in wrapped(plain, self.console.width):
+                    self.console.print(line, highlight=False, soft_wrap=True)
+            else:
+                self.console.print(part, markup=False, highlight=False)
 
     def paths(self, *paths: Path) -> None:
         """Paths, one per line, which a terminal that can makes links."""

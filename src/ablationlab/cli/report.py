@@ -118,7 +118,11 @@ def verify(
     printer = Printer()
     links = chain(find_results(results), deposited)
     for link in links:
-        printer.text(f"{link.state:<8} {link.file}" + (f"  {link.text}" if link.text else ""), wrap=False)
+        line = f"{link.state:<8} {link.file}" + (f"  {link.text}" if link.text else "")
+        if len(line) > printer.console.width:
+            printer.text(f"{link.state:<8} {link.file}", wrap=False)
+            line = f"{'':<8} {link.text}"
+        printer.text(line)
     broken = sum(link.state == "differs" for link in links)
     words = f"{counted(broken, 'link')} of the chain {'does' if broken == 1 else 'do'} not hold."
     left_out = ", ".join(link.file for link in links if link.state == "absent" and link.file.startswith("runs/*/"))

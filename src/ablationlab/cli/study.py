@@ -77,8 +77,8 @@ def plan(
 ) -> int:
     """Resolve and validate a study, print what it will do and cost, and seal it in plan.lock.
 
-    Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a matrix product
-    timed here) and the disk it will take. A sealed plan is never changed: `run` trains exactly what is in it.
+    Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a training step or
+    a matrix product timed here) and the disk it will take. A sealed plan is never changed: `run` trains just what is in it.
     With --hardware nothing is sealed, fetched or timed: FLOPs, GPU-hours, memory per GPU by parallel layout, disk, cost, and
     what seeds cost and detect, for h100, h200, a100-80, a100-40 (or a100), l4, 4090 and t4.
     """
@@ -217,7 +217,7 @@ def run(
     trust_code: TrustCode = False,
     report: Report = True,
 ) -> int:
-    """Train every run of a study that is not done yet; plans first if there is no plan. Safe to repeat.
+    """Train every run of a study that is not done yet, and plan it first if there is no plan. Safe to repeat.
 
     Runs continue from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study
     share the work. A run whose loss is not finite ends as `diverged`, which is a result; the others continue.

@@ -227,7 +227,9 @@ def several(value: int, noun: str, plural: str | None = None) -> str:
 
 
 def part(value: int, whole: int) -> str:
-    """``none of five``, ``two of five``."""
+    """``none of five``, ``two of five``, ``all five``."""
+    if value == whole > 1:
+        return f"all {count_word(whole)}"
     return f"{'none' if value == 0 else count_word(value)} of {count_word(whole)}"
 
 

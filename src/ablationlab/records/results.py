@@ -141,7 +141,7 @@ def _what_was_altered(name: str, now: str) -> str:
         what = "is missing, though it was sealed when its run ended"
     again = "`ablationlab evaluate` scores the run again"
     if Path(name).name not in (EVALUATION, SAMPLES):
-        again = f"move {Path(name).parent.as_posix()} away and `ablationlab run` trains that run again"
+        again = "move the run's folder away and `ablationlab run` trains it again"
     return f"{what}. Restore it, or {again}; `ablationlab analyze --accept-altered` uses it as it is and says so everywhere"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablationlab.core.format import count, number, p_clause, percent, ranges, setting
+from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
 from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try
 from ablationlab.records.settings import Calibrate, Study
 
@@ -43,11 +43,14 @@ def calibration_line(regime: str, asked: Calibrate) -> str:
 
 
 def calibrated_line(regime: str, calibrated: Calibrated) -> str:
-    """What a calibration calibrated, from all its tries."""
-    tries = ", ".join(f"{setting(tried.value)}: {tried.broken} of {len(tried.seeds)}" for tried in calibrated.tries)
+    """What a calibration found; plan.lock has all its tries."""
+    chosen = next((tried for tried in calibrated.tries if tried.value == calibrated.value), None)
+    broke = (
+        "" if chosen is None else f", where {chosen.broken} of {len(chosen.seeds)} baselines broke on separate seeds"
+    )
     return (
-        f"Regime {regime} was calibrated before the plan was sealed: {calibrated.setting} = {setting(calibrated.value)} "
-        f"(baselines that break, on separate seeds: {tries})."
+        f"Regime {regime} was calibrated before the plan was sealed: {calibrated.setting} = "
+        f"{setting(calibrated.value)}{broke} ({counted(len(calibrated.tries), 'value')} tried)."
     )
 
 

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Literal
 from rich.cells import cell_len
 from rich.text import Text
 
+from ablationlab.core.format import DASH
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _GAP = 2
-_SPACE = re.compile(r" (?!%)")  # where a line may break: 5 % stays together
+#: Where a line may break: a number keeps its unit, as in 5 % and 3 min.
+_SPACE = re.compile(r" (?!%)(?!(?<=\d )(?:s|ms|µs|min|h|d|B|kB|MB|GB|TB|k|M|G|x|SD|nats/token)\b)")
 #: A column of sentences may be made as narrow as this.
 _PROSE = 30
 
@@ -54,7 +57,7 @@ class TerminalTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         if self.title:
-            yield Text(self.title, style="bold")
+            yield from wrapped(Text(self.title, style="bold"), width)
         columns, gone = _without_spare(self.columns, width)
         below = [column for column in columns if column.prose]
         flat = [column for column in columns if not column.prose]
@@ -65,9 +68,10 @@ class TerminalTable:
         else:
             yield from _blocks(columns, width)
         if gone:
-            yield Text(f"Not shown at this width: {', '.join(column.title for column in gone)}.", style="dim")
+            left_out = Text(f"Not shown at this width: {', '.join(column.title for column in gone)}.", style="dim")
+            yield from wrapped(left_out, width)
         if self.note:
-            yield Text(self.note)
+            yield from wrapped(Text(self.note), width)
 
 
 def _width(text: Text) -> int:
@@ -135,8 +139,16 @@ def _wrapped(cell: Text, width: int) -> list[Text]:
     return lines
 
 
+def wrapped(text: Text, width: int) -> Iterator[Text]:
+    """A text of one style in lines that break between words alone; a line keeps its indentation in what follows it."""
+    for line in text.split("\n", allow_blank=True):
+        indent = len(line.plain) - len(line.plain.lstrip(" "))
+        for piece in _wrapped(Text(line.plain[indent:], style=text.style), max(10, width - indent)):
+            yield Text(" " * indent, no_wrap=True).append_text(piece)
+
+
 def _indented(cell: Text, width: int) -> Iterator[Text]:
-    if cell.plain.strip():
+    if cell.plain.strip() not in ("", DASH):
         for line in _wrapped(cell, max(10, width - 4)):
             yield Text("    ").append_text(line)
 

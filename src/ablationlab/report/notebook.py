@@ -209,8 +209,8 @@ class Frames:
         return [(decided, None if analysis is None else verdict_words(analysis, decided)) for decided in verdicts]
 
     def _html(self) -> Iterator[str]:
+        from ablationlab.analysis.wording import DECISIONS
         from ablationlab.report.tables.comparisons import comparison_table, split
-        from ablationlab.report.tables.study import DECISIONS
 
         results = self.results
         yield f"<h3>{escape(results.name)}</h3>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -250,15 +251,26 @@ def _lines(
         layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")))
     if levels:
         other = alt.Chart(kept(levels))
+        middle = fmean((min(row["y"] for row in data), max(row["y"] for row in data)))
+        # A name stands on the side of its line where it stays within the chart.
+        sides = [
+            ([row for row in levels if row["loss"] > middle], 8),
+            ([row for row in levels if row["loss"] <= middle], -7),
+        ]
         layers = [
             other.mark_rule(color=QUIET[0], strokeDash=[1, 3], strokeWidth=1.3).encode(y=alt.Y("loss:Q")),
             *layers,
-            *readable_text(
-                other,
-                mark={"align": "right", "dx": -4, "dy": -7, "color": QUIET[0], "fontSize": 11},
-                x=alt.value(alt.ExprRef("width")),
-                y=alt.Y("loss:Q"),
-                text=alt.Text("level:N"),
+            *(
+                text
+                for rows, dy in sides
+                if rows
+                for text in readable_text(
+                    alt.Chart(kept(rows)),
+                    mark={"align": "right", "dx": -4, "dy": dy, "color": QUIET[0], "fontSize": 11},
+                    x=alt.value(alt.ExprRef("width")),
+                    y=alt.Y("loss:Q"),
+                    text=alt.Text("level:N"),
+                )
             ),
         ]
     return alt.layer(*layers)

@@ -146,6 +146,14 @@ def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[st
     return alt.layer(rule("low", "high", 1.4), rule("lower", "upper", 5), median)
 
 
+def _group_labels(data: list[dict[str, Any]]) -> dict[str, Any]:
+    """Names of groups without their kind (``class:numeric``), slanted where they would not all fit side by side."""
+    shown = [name.rpartition(":")[2] for name in {row["group"] for row in data}]
+    crowded = sum(map(len, shown)) > 48
+    name = "slice(datum.label, lastindexof(datum.label, ':') + 1)"
+    return {"labelExpr": name, "labelAngle": -35 if crowded else 0, "labelOverlap": not crowded}
+
+
 #: Quantiles that are drawn beside the lowest and the highest on record; the nearest level is taken.
 _MIDDLE = {"lower": 0.25, "median": 0.5, "upper": 0.75}
 
@@ -161,7 +169,7 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
         title = "after block (0: what enters block 1)" if whole else "block"
         places = sorted({row["place"] for row in data})
         x = alt.X("place:Q", title=title).scale(padding=10)
-        x = x.axis(values=places) if len(places) <= 12 else x.axis(tickMinStep=1)
+        x = x.axis(values=places, format="d") if len(places) <= 12 else x.axis(tickMinStep=1, format="d")
         grouped = base.transform_aggregate(mean="mean(y)", groupby=["variant", "place"])
         return alt.layer(
             grouped.mark_line(strokeWidth=2).encode(
@@ -179,7 +187,7 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
             ),
         )
     if view.over == "groups":
-        x_name = alt.X("group:N", title=None, sort=None).axis(labelAngle=0, labelOverlap=True)
+        x_name = alt.X("group:N", title=None, sort=None).axis(**_group_labels(data))
         return base.mark_point(size=42, filled=False, opacity=0.85, strokeWidth=1.5).encode(
             x=x_name,
             xOffset=alt.XOffset("variant:N", sort=names),

@@ -73,8 +73,14 @@ class Figure:
 
     @cached_property
     def bare(self) -> dict[str, Any]:
-        """The Vega-Lite specification without its rows."""
-        return self.chart.to_dict(validate=False)
+        """The Vega-Lite specification without its rows; its legends name the variants that have some."""
+        made: dict[str, Any] = _named(self.chart.to_dict(validate=False), self.variants)
+        return made
+
+    @property
+    def variants(self) -> frozenset[str]:
+        """The variants that are drawn."""
+        return frozenset(row["variant"] for rows in self.data.values() for row in rows if "variant" in row)
 
     def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
         """The whole specification, for light ground unless *dark*; without zoom, which a file has no use for."""
@@ -90,6 +96,18 @@ class Figure:
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """What Jupyter shows."""
         return {"application/vnd.vegalite.v6+json": self.spec(), "text/plain": f"{self.title}. {self.alt}"}
+
+
+def _named(part: Any, drawn: frozenset[str]) -> Any:
+    """A specification whose legends of variants list these alone."""
+    if isinstance(part, list):
+        return [_named(item, drawn) for item in part]
+    if not isinstance(part, dict):
+        return part
+    part = {key: _named(value, drawn) for key, value in part.items()}
+    if part.get("field") == "variant" and isinstance(part.get("legend"), dict) and "domain" in part.get("scale", {}):
+        part["legend"] = {**part["legend"], "values": [name for name in part["scale"]["domain"] if name in drawn]}
+    return part
 
 
 def legend_columns(names: Sequence[str], width: float) -> int:

@@ -343,6 +343,11 @@ class FigureGroup:
     small: int = SMALL
 
     @property
+    def variants(self) -> frozenset[str]:
+        """Those that any of its figures draws."""
+        return frozenset().union(*(figure.variants for figure in self.figures))
+
+    @property
     def caption(self) -> str:
         """What the captions of small figures say, each sentence once."""
         sentences = (text for figure in self.figures for text in re.split(r"(?<=\.)\s+", figure.caption))

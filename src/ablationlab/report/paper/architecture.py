@@ -58,6 +58,7 @@ def architecture(model: ModelConfig) -> dict[str, str]:
     placed = f"{norm} {_PLACES[model.norm_place]}" if model.norm_place in _PLACES else "no norms inside"
     eps = f" (ε = {format.setting(model.norm_eps)})" if model.norm_place in _PLACES or model.final_norm else ""
     return {
+        "like_gpt2": "yes" if (model.norm, model.norm_place, model.position) == ("layernorm", "pre", "learned") else "",
         "mlp_words": f"{_MLPS.get(model.mlp, model.mlp)} MLP of {ratio} times the width",
         "norm_words": placed + eps,
         "position_words": _POSITIONS.get(model.position, f"learned token embeddings and {model.position} positions"),

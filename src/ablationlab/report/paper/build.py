@@ -10,13 +10,14 @@ from markupsafe import Markup
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
+from ablationlab.analysis.wording import DECISIONS
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Author, StudyText
-from ablationlab.records.verdict import RANK, Decision, HypothesisVerdict, Need
+from ablationlab.records.verdict import RANK, Decision, HypothesisVerdict, Need, VariantVerdict
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture
 from ablationlab.report.paper.sources import Sources
@@ -24,7 +25,6 @@ from ablationlab.report.paper.study import Decided, StudyView, metric_meanings, 
 from ablationlab.report.paper.words import PaperWords, environment, methods_of
 from ablationlab.report.tables.comparisons import comparison_table, difference_of
 from ablationlab.report.tables.study import (
-    DECISIONS,
     criteria_table,
     direction_table,
     figure_table,
@@ -34,6 +34,10 @@ from ablationlab.report.tables.study import (
 
 #: Rows of a table in the paper; the CSV files have all.
 MOST_ROWS, MOST_DECISIONS, MOST_MEANINGS = 24, 40, 8
+#: Rows of the appendix's tables that fill a page.
+PAGE_ROWS = 52
+#: More exploratory differences than this are no plan for a next study.
+MOST_LEADS = 12
 TITLES = {
     "adopt": "Adopt",
     "adopt-in-regime": "Adopt in this regime",
@@ -142,7 +146,6 @@ class Context:
         return {
             **{name: getattr(format, name) for name in from_format},
             **methods_of(self),
-            "lower_first": lambda text: text[:1].lower() + text[1:],
             "detectable": tables.detectable,
             "margin": tables.margin,
         }
@@ -210,6 +213,13 @@ class Context:
         analysis, regimes = study.analysis, len(study.regimes)
         headline = tables.headline_table(study)
         printed = len(headline.printed())
+        asked, unprinted = (
+            comparison_table("registered", "", study.further, regimes)
+            .without(
+                "reference_mean", "variant_mean", *([] if any(c.equivalence for c in study.further) else ["equivalent"])
+            )
+            .first(MOST_ROWS)
+        )
         differing = [c for c in study.others if c.outcome in ("better", "worse", "different")]
         criteria = criteria_table(analysis)
         probed = [name for name in study.results.variants if any(name in reading.arms for reading in study.probes)][:5]
@@ -227,12 +237,10 @@ class Context:
             "criteria_table": criteria.without("correction", "test")
             if study.criteria_alike
             else criteria.without("correction"),
-            "asked_table": comparison_table("registered", "", study.further, regimes)
-            .without("reference_mean", "variant_mean")
-            .first(MOST_ROWS),
+            "asked_table": (asked, unprinted),
             "other_table": comparison_table("exploratory", "", differing, regimes)
             .without("equivalent", "reference_mean", "variant_mean")
-            .first(MOST_ROWS),
+            .first(max(8, min(MOST_ROWS, PAGE_ROWS - len(criteria.rows) - len(asked.rows) - len(study.hashes)))),
             "replication_tables": ()
             if replication is None
             else (figure_table(replication), direction_table(replication)),
@@ -316,7 +324,9 @@ class Context:
         for kind, words in _OUTCOMES:
             if many := kinds.count(kind):
                 verb = "" if kind == "untested" else "is " if many == 1 else "are "
-                made.append(self.marks([self.words.value(format.count_word(many), part, "", many), f" {verb}{words}"]))
+                all_of = "all " if many == len(comparisons) > 1 else ""
+                number = self.words.value(f"{all_of}{format.count_word(many)}", part, "", many)
+                made.append(self.marks([number, f" {verb}{words}"]))
         return made
 
     def verdict_list(self, study: StudyView) -> Markup:
@@ -340,6 +350,22 @@ class Context:
             where = Markup(" in ") + self.marks(self.words.code(regime)) if several else Markup("")
             made.append(self.words.names(variants) + where)
         return Markup("; ").join(made)
+
+    def rules_of(self, within: Sequence[Decided]) -> Markup:
+        """``rule 4``, ``rules 1 and 4``: the rules that decided."""
+        first = {int(decided.verdict.rule): decided.verdict for decided in reversed(within)}
+        numbers = [self.words.value(str(rule), first[rule], "rule", rule) for rule in sorted(first)]
+        return (Markup("rule ") if len(first) == 1 else Markup("rules ")) + self.words.listed(numbers)
+
+    def reasons(self, study: StudyView, within: Sequence[Decided]) -> Markup:
+        """Why it was decided so; what holds for several variants is told once."""
+        made = []
+        for told in wording.told_once((decided.verdict, decided.words.why) for decided in within):
+            members = [decided for decided in within if decided.verdict in told.verdicts]
+            said = self.marks(self.words.said(told.text, told.verdicts[0]))
+            named = len(members) < len(within)
+            made.append(self.verdict_names(study, members) + Markup(": ") + said if named else said)
+        return Markup(" ").join(made)
 
     def decision_groups(self, decisions: Sequence[Decided]) -> list[tuple[Decision, list[Decided]]]:
         groups = grouped((decided.verdict.decision, decided) for decided in decisions)
@@ -561,24 +587,31 @@ class Context:
             return []
         return [self.words.said(decided.words.recommendation, decided.verdict) for decided in chosen]
 
+    def _undecided(self, study: StudyView) -> list[VariantVerdict]:
+        """Verdicts of which it is known what would decide them, within reach."""
+        return [
+            decided.verdict
+            for decided in study.decided
+            if (needs := decided.verdict.needs) is not None
+            and (needs.need != Need.FRESH_SEEDS or 0 < (needs.seeds_for_difference or 0) <= _MOST_SEEDS)
+            and not (decided.exploratory and study.registered)
+        ]
+
     def future_work(self) -> list[Markup]:
         """What to ask next, from what is not shown, not registered or not covered here."""
         ideas: list[Markup] = []
         open_ones = [
-            (study, decided)
+            (study, told)
             for study in self.studies
-            for decided in study.decided
-            if decided.words.needs
-            and (needs := decided.verdict.needs) is not None
-            and (needs.need != Need.FRESH_SEEDS or 0 < (needs.seeds_for_difference or 0) <= _MOST_SEEDS)
-            and not (decided.exploratory and study.registered)
+            for told in wording.needs_told_once(study.analysis, self._undecided(study))
         ]
         one = len(self.studies) == 1
-        for study, decided in open_ones[: 2 if one else 3]:
-            where = "" if len(study.regimes) == 1 else f", {decided.verdict.regime}"
-            names = [self.words.code(decided.verdict.variant), Inline("text", f"{where}: ")]
-            start = names if one else [self.words.code(study.label), Inline("text", ", "), *names]
-            ideas.append(self.marks([*start, *self.words.said(decided.words.needs, decided.verdict)]))
+        for study, told in open_ones[: 2 if one else 3]:
+            names = self.verdict_names(
+                study, [decided for decided in study.decided if decided.verdict in told.verdicts]
+            )
+            start = names if one else self.marks(self.words.code(study.label)) + Markup(", ") + names
+            ideas.append(start + Markup(": ") + self.marks(self.words.said(told.text, told.verdicts[0])))
         rates = [study for study in self.studies if study.rate_is_shared and study.decided]
         if rates and one:
             ideas.append(
@@ -586,7 +619,7 @@ class Context:
                     "A sweep would show whether the answer is the same when each arm has its own best learning rate."
                 )
             )
-        leads = [study for study in self.studies if study.different]
+        leads = [study for study in self.studies if 0 < len(study.different) <= MOST_LEADS]
         if leads and one:
             many = self.words.counted(leads[0].different, "exploratory difference", leads[0].analysis, "comparisons")
             ideas.append(

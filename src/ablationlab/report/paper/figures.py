@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.analysis.wording import DECISIONS
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.storage import slug
@@ -18,7 +19,6 @@ from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
 from ablationlab.report.paper.study import StudyView, short_names
-from ablationlab.report.tables.study import DECISIONS
 
 if TYPE_CHECKING:
     from ablationlab.report.figures import Figures
@@ -267,23 +267,9 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
 
 
 def _plain(spec: dict[str, Any]) -> dict[str, Any]:
-    """Without the words in a chart's corners, for which a column is too narrow; the legend names only what is drawn."""
+    """Without the words in a chart's corners, for which a column is too narrow."""
     layers = [layer for layer in spec.get("layer", ()) if not _is_remark(layer.get("mark"))]
-    shown = {row["variant"] for rows in spec["datasets"].values() for row in rows if "variant" in row}
-    named: dict[str, Any] = _named({**spec, "layer": layers} if layers else spec, shown)
-    return named
-
-
-def _named(part: Any, shown: set[str]) -> Any:
-    """A specification whose legends of variants have these alone."""
-    if isinstance(part, list):
-        return [_named(item, shown) for item in part]
-    if not isinstance(part, dict):
-        return part
-    part = {key: value if key == "datasets" else _named(value, shown) for key, value in part.items()}
-    if part.get("field") == "variant" and isinstance(part.get("legend"), dict) and "domain" in part.get("scale", {}):
-        part["legend"] = {**part["legend"], "values": [name for name in part["scale"]["domain"] if name in shown]}
-    return part
+    return {**spec, "layer": layers} if layers else spec
 
 
 def _is_remark(mark: object) -> bool:
@@ -299,7 +285,9 @@ def column_svg(figure: Figure, height: int, wanted: int = COLUMN) -> str:
     for _ in range(2):
         spec = {**_plain(figure.spec(width=max(190, width))), "height": min(height, figure.height)}
         config = spec.get("config", {})
-        spec["config"] = {**config, "font": FACE, "legend": {**config.get("legend", {}), "columns": LEGEND_COLUMNS}}
+        names = [str(row["variant"]) for rows in figure.data.values() for row in rows if "variant" in row]
+        columns = min(LEGEND_COLUMNS, max(1, int(wanted // (5.5 * max(map(len, names), default=1) + 40))))
+        spec["config"] = {**config, "font": FACE, "legend": {**config.get("legend", {}), "columns": columns}}
         svg = svg_of(spec)
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
         if found is None or abs(float(found[1]) - wanted) < 2:

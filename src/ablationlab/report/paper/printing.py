@@ -87,14 +87,14 @@ class Typst(Typesetter):
             f"(name: {typst_string(a.name)}, affiliation: {typst_string(a.affiliation)}), " for a in paper.authors
         )
         main, appendix = paper.parts()
-        file = '"references.bib"' if paper.cited() else "none"
+        cited = '#references("references.bib")\n' if paper.cited() else ""
         return (
             f"// Compile with: typst compile paper.typ\n{layout}\n"
             f"#show: paper.with(\n  title: [{self.words(paper.title)}],\n"
             f"  plain-title: {typst_string(''.join(piece.text for piece in paper.title))},\n  authors: ({authors}),\n"
             f"  byline: [{self.words(paper.byline)}],\n  header: {typst_string(paper.header)},\n  day: {day},\n"
             f"  abstract: [{self.blocks(paper.abstract)}],\n)\n\n"
-            f"{self.blocks(main)}\n#fullness\n#back(file: {file})[\n{Typst(floating=False).blocks(appendix)}]\n"
+            f"{self.blocks(main)}\n{cited}#fullness\n#back[\n{Typst(floating=False).blocks(appendix)}]\n"
         )
 
     def piece(self, piece: Inline) -> str:

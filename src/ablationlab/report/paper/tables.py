@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ablationlab.analysis.wording import DECISIONS
 from ablationlab.core.format import DASH, amount, count, difference, mean_sd, number, p_value, setting, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
@@ -79,7 +80,7 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
     for study, decided in every[:most]:
         verdict = decided.verdict
         metric, n, delta, interval, bootstrap, d_z, p = _numbers(decided.primary)
-        word = str(verdict.decision).replace("-", " ").replace("trade off", "trade-off")
+        word = DECISIONS[verdict.decision].replace(" the variant", "")
         word += "*" if decided.exploratory and study.registered else ""
         rows.append(
             {

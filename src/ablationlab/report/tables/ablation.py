@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, name_of
+from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, name_of
 from ablationlab.core.format import amount, difference, level, mean_sd, percent
 from ablationlab.records.analysis import Analysis, Comparison, StabilityAnalysis
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
 from ablationlab.report.tables.comparisons import difference_of
-from ablationlab.report.tables.study import DECISIONS
 
 #: Metrics that may stand as *the* accuracy and *the* speed, the first that was compared.
 ACCURACIES = ("macro_accuracy", "mean_task_accuracy", "next_token_accuracy")
@@ -80,19 +79,19 @@ def ablation_table(
                     Column("low", "Interval", "right"): low,
                     Column("high", printed=False): high,
                     Column("level", printed=False): at,
-                    Column("accuracy", "Accuracy", "right", printed=accuracy is not None): _accuracy(
+                    Column("accuracy", "Accuracy", "right", printed=accuracy is not None, spare=True): _accuracy(
                         analysis, accuracy, regime, arm
                     ),
-                    Column("speed", "Training speed (tokens/s)", "right", printed=speed is not None): _speed(
-                        analysis, speed, regime, arm
-                    ),
+                    Column(
+                        "speed", "Training speed (tokens/s)", "right", printed=speed is not None, spare=True
+                    ): _speed(analysis, speed, regime, arm),
                     unstable: _failures(stability, regime, arm),
                     Column("verdict", "Verdict", printed=bool(decided)): "baseline"
                     if comparison is None
                     else _decision(judged),
                 }
             )
-    note = _note(analysis, primary, accuracy)
+    note = _note(analysis, primary, accuracy, decided)
     note += f" Not registered, and not shown here: {', '.join(left_out)}." if left_out else ""
     return Table.of("ablation", f"Every arm against {analysis.baseline}.", rows, note)
 
@@ -114,16 +113,19 @@ def _variant_cells(comparison: Comparison, judged: VariantVerdict | None) -> Row
     """Mean, SD and n of the variant; the difference, and the interval that decides: of a tie that of the equivalence test."""
     shown, interval = difference_of(comparison), comparison.main_interval
     low, high, at = (None,) * 3 if interval is None else (interval.low, interval.high, interval.level)
-    tost, note = comparison.equivalence, ""
-    if judged is not None and judged.decision == Decision.TIE and tost is not None and tost.low is not None:
+    tost = comparison.equivalence
+    if _tied(judged) and tost is not None and tost.low is not None:
         low, high, at = tost.low, tost.high, 1 - 2 * tost.alpha
         shown = difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
-        note = f"{level(at)}, equivalence"
     return (
         Cell.of(comparison.variant_mean, mean_sd(comparison.variant_mean, comparison.variant_sd)),
         *(Cell.of(comparison.variant_sd), Cell.of(comparison.n), Cell.of(comparison.delta, shown.text)),
-        *(Cell.of(low, shown.interval, note=note), Cell.of(high), Cell.of(at)),
+        *(Cell.of(low, shown.interval), Cell.of(high), Cell.of(at)),
     )
+
+
+def _tied(judged: VariantVerdict | None) -> bool:
+    return judged is not None and judged.decision == Decision.TIE
 
 
 def _baseline_cells(comparison: Comparison) -> Row:
@@ -192,7 +194,12 @@ def _failures(stability: StabilityAnalysis | None, regime: str, arm: str) -> Cel
     )
 
 
-def _note(analysis: Analysis, primary: Sequence[Comparison], accuracy: str | None) -> str:
+def _note(
+    analysis: Analysis,
+    primary: Sequence[Comparison],
+    accuracy: str | None,
+    decided: dict[tuple[str, str], VariantVerdict],
+) -> str:
     """What the numbers are: of which runs, at which level, and how they were corrected."""
     first = primary[0]
     unpaired = all(comparison.design == "unpaired" for comparison in primary)
@@ -202,7 +209,11 @@ def _note(analysis: Analysis, primary: Sequence[Comparison], accuracy: str | Non
     text += "unpaired" if unpaired else "paired by seed"
     text += ", as a change in percent or a factor" if first.transform == "log" else ""
     scored = "" if accuracy is None else f" Accuracy: {_accuracy_name(analysis, accuracy)}."
-    known = [comparison for comparison in primary if comparison.main_interval is not None]
+    ties = [comparison for comparison in primary if _tied(decided.get((comparison.regime, comparison.variant)))]
+    equal = sorted({1 - 2 * c.equivalence.alpha for c in ties if c.equivalence is not None})
+    known = [comparison for comparison in primary if comparison.main_interval is not None and comparison not in ties]
+    if not known and equal:
+        return f"{text}. Interval: that of the equivalence test, which decides ({level(equal[0])}).{scored}"
     if not known:
         return f"{text}; too few for an interval.{scored}"
     levels = sorted({comparison.main_interval.level for comparison in known if comparison.main_interval is not None})
@@ -210,4 +221,5 @@ def _note(analysis: Analysis, primary: Sequence[Comparison], accuracy: str | Non
     families = {(comparison.correction, comparison.family_size) for comparison in known if comparison.family_size > 1}
     corrected = sorted(f"{CORRECTIONS[name]} over {size}" for name, size in families if name in CORRECTIONS)
     how = f", corrected by {' or '.join(corrected)}" if corrected else ""
-    return f"{text}. Interval: the one that decides ({at}{how}).{scored}"
+    tied = f"; of a tie, that of the equivalence test ({level(equal[0])})" if equal else ""
+    return f"{text}. Interval: the one that decides ({at}{how}){tied}.{scored}"

@@ -10,7 +10,7 @@ _NAMES = {
     "tokens": "loss at equal tokens",
     "flops": "loss at equal FLOPs",
     "time": "loss at equal training time",
-    "efficiency": "tokens to one loss",
+    "efficiency": "tokens to the same loss",
 }
 _GAPS = {
     ReadingGap.NO_PAIR: "no seed has both runs",
@@ -87,8 +87,8 @@ def reading_text(readings: Readings) -> str:
     )
     return (
         f"Read from {curve}, between its points, never beyond its ends; variant − baseline per seed, "
-        f"{level(readings.level)} t intervals over seeds. Losses are read where the cheaper run ends. Tokens to one loss: "
-        "how many the variant needs / how many the baseline needs, to the higher of their final losses; below 1 the variant "
-        "is more data-efficient. A run that is read before its end has not had the end of its schedule, so it looks worse "
-        f"than with a budget of that size. {clock}"
+        f"{level(readings.level)} t intervals over seeds. Losses are read where the cheaper run ends. Tokens to the same "
+        "loss: how many the variant needs / how many the baseline needs, to the higher of their final losses; below 1 the "
+        "variant is more data-efficient. A run that is read before its end has not had the end of its schedule, so it looks "
+        f"worse than with a budget of that size. {clock}"
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ablationlab.analysis import wording
-from ablationlab.analysis.wording import cause
+from ablationlab.analysis.wording import DECISIONS, cause
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
@@ -42,19 +42,6 @@ from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts import colours
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
-
-#: What a decision is called in a sentence and in a table.
-DECISIONS = {
-    "adopt": "adopt the variant",
-    "adopt-in-regime": "adopt the variant in this regime",
-    "adopt-provisionally": "adopt the variant provisionally",
-    "trade-off": "trade-off",
-    "keep-provisionally": "keep the baseline for now",
-    "keep-baseline": "keep the baseline",
-    "tie": "tie",
-    "inconclusive": "inconclusive",
-    "no-verdict": "no verdict",
-}
 
 
 def _regime(analysis: Analysis) -> Column:
@@ -282,6 +269,7 @@ def stability_table(analysis: Analysis) -> Table | None:
     failed, ended = any(arm.failed for arm in stability.arms), any(arm.diverged_at for arm in stability.arms)
     timed = any(timed.p is not None for timed in stability.survival)
     rows: list[Cells] = []
+    spikes = any(run.spike_score is not None for run in stability.runs)
     for arm in stability.arms:
         gain = stability.gain(arm.variant, analysis.baseline, arm.regime)
         text = DASH
@@ -296,10 +284,12 @@ def stability_table(analysis: Analysis) -> Table | None:
                 Column("runs", "Runs", "right"): arm.runs,
                 Column("diverged", "Diverged", "right"): arm.diverged,
                 Column("failed", "Worse than start", "right", printed=failed): arm.failed,
-                Column("spiked", "Spiked", "right"): arm.spiked,
+                Column("spiked", "Spiked", "right", printed=spikes): arm.spiked,
                 Column("unstable_runs", printed=False): arm.unstable_runs,
                 Column("unstable", "Arm is"): Cell.of(arm.unstable, word),
-                Column("largest_spike_score", "Largest spike score", "right"): Cell.of(arm.largest_spike_score, number),
+                Column("largest_spike_score", "Largest spike score", "right", printed=spikes): Cell.of(
+                    arm.largest_spike_score, number
+                ),
                 Column("gain", "Stability gain", "right"): Cell.of(None if gain is None else gain.estimate, text),
                 Column("gain_low", printed=False): None if gain is None else gain.low,
                 Column("gain_high", printed=False): None if gain is None else gain.high,
@@ -322,9 +312,13 @@ def stability_table(analysis: Analysis) -> Table | None:
             f"{registered} Earlier p asks whether runs diverge earlier or more often than {analysis.baseline}'s of the same "
             "seeds (exact paired log-rank test); it is exploratory and decides nothing."
         )
+    began = any(run.loss is not None and run.initial_loss is not None for run in stability.runs)
+    rules = ["diverged", *(["ended worse than it began"] if began else [])]
+    rules += [f"has a spike score above {setting(stability.threshold)}"] if spikes else []
     title = (
-        "Stability. A run is unstable if it diverged, ended worse than it began, or has a spike score above "
-        f"{setting(stability.threshold)}; the gain is the share of unstable runs of {analysis.baseline} minus the arm's own."
+        f"Stability. A run is unstable if it {', '.join(rules[:-1])}{',' if len(rules) > 2 else ''}"
+        f"{' or ' if len(rules) > 1 else ''}{rules[-1]}; the gain is the share of unstable runs of {analysis.baseline} minus "
+        "the arm's own."
     )
     return Table.of("stability", title, rows, note)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
-from ablationlab.analysis.wording import ledger_words
+from ablationlab.analysis.wording import DECISIONS, ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, setting, with_unit
@@ -27,7 +27,6 @@ from ablationlab.report.tables.comparisons import (
 )
 from ablationlab.report.tables.readings import reading_table
 from ablationlab.report.tables.study import (
-    DECISIONS,
     arm_table,
     criteria_table,
     data_table,

@@ -12,7 +12,7 @@ from rich.text import Text
 from ablationlab.analysis import wording
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import StudyTrend
-from ablationlab.analysis.wording import ledger_words
+from ablationlab.analysis.wording import DECISIONS, ledger_words
 from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import Replication, words
@@ -46,6 +46,8 @@ from ablationlab.report.tables.study import (
 from ablationlab.report.tables.tasks import arm_name, task_table
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
+#: Comparisons that a note names, at most.
+MOST_PLACES = 3
 #: Exploratory comparisons that are listed without --all.
 MOST_EXPLORATORY = 40
 
@@ -97,28 +99,28 @@ def analysis_view(analysis: Analysis, verdict: Verdict, *, everything: bool = Fa
 
 
 def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
-    """The decisions, the hypotheses and the recommendation."""
-    words = [wording.verdict_words(analysis, decided) for decided in verdict.verdicts]
+    """The decisions with their reasons, the hypotheses and the recommendation; what holds for several variants, once."""
+    words = [(decided, wording.verdict_words(analysis, decided)) for decided in verdict.verdicts]
     rows = [
-        (decided.regime, decided.variant, decided.decision.upper(), decided.rule, decided.label, text.why)
-        for decided, text in zip(verdict.verdicts, words, strict=True)
+        (decided.regime, decided.variant, DECISIONS[decided.decision], decided.rule, decided.label)
+        for decided in verdict.verdicts
     ]
     primary = "nothing" if verdict.primary is None else metric_name(verdict.primary)
-    heads = ["regime", "variant", "decision", "rule", "label", "why"]
+    heads = ["regime", "variant", "decision", "rule", "label"]
     table = Table.simple(f"Verdict on {primary} against {analysis.baseline}", heads, rows, ["rule"])
     yield (table if len(analysis.regimes) > 1 else table.without("regime")).terminal()
+    reasons = {(decided.variant, decided.regime): text.why for decided, text in words}
+    if words:
+        told = wording.told_once((decided, text.why) for decided, text in words)
+        yield _lines("Why", wording.verdict_lines(told, verdict.verdicts))
     if analysis.look is not None:
         yield _lines("Look", [look_line(analysis.look)])
     if verdict.hypotheses:
         yield _lines("Hypotheses", wording.hypothesis_lines(analysis, verdict.hypotheses))
-    yield _lines("Recommendation", wording.recommendations(analysis, verdict))
-    fragile = [
-        f"{decided.variant}{f' ({decided.regime})' if len(analysis.regimes) > 1 else ''}: {text.fragility}"
-        for decided, text in zip(verdict.verdicts, words, strict=True)
-        if text.fragility
-    ]
+    yield _lines("Recommendation", wording.recommendations(analysis, verdict, reasons))
+    fragile = wording.told_once((decided, text.fragility) for decided, text in words)
     if fragile:
-        yield _lines("How much it hangs on single seeds", fragile)
+        yield _lines("How much it hangs on single seeds", wording.verdict_lines(fragile, verdict.verdicts))
 
 
 def _title(analysis: Analysis, comparisons: Sequence[Comparison]) -> str:
@@ -136,16 +138,27 @@ def _comparisons(analysis: Analysis, title: str, comparisons: Sequence[Compariso
 
 
 def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
-    texts = [wording.caveat(caveat) for comparison in comparisons for caveat in important(comparison, everything)]
+    """What to know before believing these numbers, with what it is about where it is not about all of them."""
+    about = grouped(
+        (wording.caveat(caveat), f"{wording.name_of(comparison)}, {comparison.variant} − {comparison.reference}")
+        for comparison in comparisons
+        for caveat in important(comparison, everything)
+        if caveat.code not in _OTHER_METHODS
+    )
+    texts = []
+    for text, named in about.items():
+        places = list(dict.fromkeys(named))
+        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+        where = "" if len(named) >= len(comparisons) else f"{'; '.join(places[:MOST_PLACES])}{more}: "
+        texts.append(f"{where}{text}")
     # What the other methods cannot claim is printed once, so that nobody picks the smallest p.
-    texts += [
-        wording.caveat(caveat)
+    return texts + wording.other_methods(
+        caveat
         for comparison in comparisons
         if comparison.n >= 3
         for caveat in comparison.caveats
         if caveat.code in _OTHER_METHODS
-    ]
-    return list(dict.fromkeys(texts))
+    )
 
 
 def _legend(analysis: Analysis) -> Text:
@@ -181,8 +194,8 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
             "that diverged, or ended worse than it began, counts with its loss at the start. The best rate is chosen on "
             "the selection seeds alone; comparisons in the regime tuned use the others."
         )
-        for note in wording.sweep_notes(analysis.sweep):
-            yield Text(f"  {plain(note)}")
+        if notes := wording.sweep_notes(analysis.sweep):
+            yield _lines("Learning rates", notes)
     if analysis.interactions is not None:
         yield ""
         if analysis.interactions.cells:

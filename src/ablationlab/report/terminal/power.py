@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.decision_power import DecisionPower, DesignRow
+from ablationlab.analysis.wording import DECISIONS
 from ablationlab.core.format import count, fixed, p_value, percent, plain, setting
 from ablationlab.records.settings import Study
 from ablationlab.records.verdict import Decision
@@ -32,12 +33,12 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
         )
         for row in power.effects
     ]
-    heads = ["regime", "true effect", "in units", *decisions]
+    heads = ["regime", "true effect", "in units", *(DECISIONS[decision] for decision in decisions)]
     heads += ["seeds on average"] if study.design is not None else []
     yield Text("")
-    yield Table.simple(
-        f"What {study.name} will decide ({count(power.studies)} simulated studies per row)", heads, rows, heads[1:]
-    ).terminal()
+    title = f"What {study.name} will decide ({count(power.studies)} simulated studies per row)"
+    table = Table.simple(title, heads, rows, heads[1:])
+    yield (table if len({row.regime for row in power.effects}) > 1 else table.without("regime")).terminal()
     yield Text(
         plain(
             "True effect of every variant on the primary metric, in smallest effects that matter; above 0 is better. "

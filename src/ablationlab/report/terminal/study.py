@@ -207,7 +207,8 @@ def results_table(plan: Plan, rows: Sequence[Run]) -> RenderableType:
         cells.append((regime, variant, *rate, len(finished), diverged, *values))
     heads = ["regime", "variant", *(["lr"] if swept else []), "finished", "diverged", *map(metric_name, names)]
     title = "Mean ± standard deviation over seeds (a description, not yet inference)"
-    return Table.simple(title, heads, cells, heads[2:]).terminal()
+    table = Table.simple(title, heads, cells, heads[2:])
+    return (table if len({cell[0] for cell in cells}) > 1 else table.without("regime")).terminal()
 
 
 def _spread(values: Sequence[float | None]) -> str:
