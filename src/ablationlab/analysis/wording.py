@@ -269,34 +269,28 @@ def caveat(known: Caveat) -> str:
 
 def other_methods(caveats: Iterable[Caveat]) -> list[str]:
     """What the methods that do not decide cannot claim with so few pairs: a sentence for intervals, one for tests."""
-    known = list(dict.fromkeys((c.code, c.about, *(c.details.get(k) for k in _OF_METHODS)) for c in caveats))
+    known: dict[CaveatCode, list[tuple[str, Mapping[str, Any]]]] = grouped(
+        (c.code, (c.about, c.details)) for c in caveats
+    )
     texts = []
-    covers = [
-        (about, n, share) for code, about, n, _, share, _, _ in known if code == CaveatCode.UNDERCOVERAGE and share
-    ]
+    covers = [(about, at) for about, at in known.get(CaveatCode.UNDERCOVERAGE, ()) if "covers" in at]
     if covers:
-        nominal = next(of for code, _, _, of, share, _, _ in known if code == CaveatCode.UNDERCOVERAGE and share)
-        places = grouped((n, share) for _, n, share in covers)
-        shares = [
-            f"{_span([percent(share) for share in sorted(found)])} over {pairs_of(n)}" for n, found in places.items()
-        ]
+        shares = grouped((at["n"], at["covers"]) for _, at in covers)
+        spans = [f"{_span([percent(x) for x in sorted(found)])} over {pairs_of(n)}" for n, found in shares.items()]
         texts.append(
-            f"Bootstrap intervals ({listed(dict.fromkeys(about for about, *_ in covers))}) are too narrow here: a nominal "
-            f"{level(nominal)} covers about {listed(shares)} (simulated, normal differences)."
+            f"Bootstrap intervals ({listed(dict.fromkeys(about for about, _ in covers))}) are too narrow here: a nominal "
+            f"{level(covers[0][1]['level'])} covers about {listed(spans)} (simulated, normal differences)."
         )
-    floors = [(about, n, p, alpha) for code, about, n, _, _, p, alpha in known if code == CaveatCode.CANNOT_REACH_ALPHA]
-    for alpha, members in grouped((alpha, (about, n, p)) for about, n, p, alpha in floors).items():
-        tests = dict.fromkeys(about for about, *_ in members)
-        least = dict.fromkeys(f"{setting(p)} with {pairs_of(n)}" for _, n, p in members)
+    floors = grouped((at["alpha"], (about, at)) for about, at in known.get(CaveatCode.CANNOT_REACH_ALPHA, ()))
+    for alpha, members in floors.items():
+        tests = dict.fromkeys(about for about, _ in members)
+        least = dict.fromkeys(f"{setting(at['minimum_p'])} with {pairs_of(at['n'])}" for _, at in members)
         verb, its = ("tests", "their") if len(tests) > 1 else ("test", "its")
         texts.append(
             f"The {listed(tests)} {verb} cannot reach {setting(alpha)}, however large the differences are: {its} smallest "
             f"p is {listed(least)} that differ."
         )
     return texts
-
-
-_OF_METHODS: Final = ("n", "level", "covers", "minimum_p", "alpha")
 
 
 def no_number(status: Status, n: int, method: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
 
@@ -76,11 +76,11 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     words = ", symmetric log scale" if far else ""
     x = alt.X("score:Q", title=f"spike score (robust standard deviations of the loss's own noise){words}", scale=scale)
     y = variant_rows(results)
-    left = {"align": "left", "dx": 6} if max(scores) > 2 * stability.threshold else {"align": "right", "dx": -6}
+    align: Literal["left", "right"] = "left" if max(scores) > 2 * stability.threshold else "right"
     limit = alt.Chart(kept([{"limit": stability.threshold, "text": f"unstable above {setting(stability.threshold)}"}]))
     chart = alt.layer(
         limit.mark_rule(color=BAD[0], strokeDash=[5, 4]).encode(x=alt.X("limit:Q")),
-        limit.mark_text(**left, baseline="top", color=BAD[0], fontSize=11).encode(
+        limit.mark_text(align=align, dx=6 if align == "left" else -6, baseline="top", color=BAD[0], fontSize=11).encode(
             x=alt.X("limit:Q"), y=alt.value(2), text=alt.Text("text:N")
         ),
         alt.Chart(kept(data))
