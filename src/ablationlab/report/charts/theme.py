@@ -106,7 +106,9 @@ def _named(part: Any, drawn: frozenset[str]) -> Any:
         return part
     part = {key: _named(value, drawn) for key, value in part.items()}
     if part.get("field") == "variant" and isinstance(part.get("legend"), dict) and "domain" in part.get("scale", {}):
-        part["legend"] = {**part["legend"], "values": [name for name in part["scale"]["domain"] if name in drawn]}
+        listed = [name for name in part["scale"]["domain"] if name in drawn]
+        if listed:  # Vega cannot place a legend without an entry
+            part["legend"] = {**part["legend"], "values": listed}
     return part
 
 
