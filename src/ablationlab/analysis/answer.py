@@ -275,7 +275,7 @@ def _counted(verdicts: Sequence[VariantVerdict]) -> str:
 
 def _where(analysis: Analysis, regimes: tuple[str, ...]) -> str:
     if regimes == (TUNED,):
-        return ", each at its own best learning rate"
+        return " at tuned rates"
     if regimes == (DEFAULT_REGIME,) and len(analysis.regimes) == 1:
         return ""
     return f" in {'regime ' if len(regimes) == 1 else ''}{listed(regimes)}"

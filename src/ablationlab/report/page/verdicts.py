@@ -106,10 +106,11 @@ def overview_of(views: list[VerdictView]) -> Overview | None:
 
 
 def verdict_views(results: Results, anchors: dict[str, str]) -> list[VerdictView]:
-    """One view per verdict, in the order of verdict.json; none without the analysis that it follows from."""
+    """One view per verdict, registered ones first; none without the analysis that it follows from."""
     if results.analysis is None or results.verdict is None:
         return []
-    return [_view(results, results.analysis, verdict, anchors) for verdict in results.verdict.verdicts]
+    registered_first = sorted(results.verdict.verdicts, key=lambda verdict: verdict.label != "registered")
+    return [_view(results, results.analysis, verdict, anchors) for verdict in registered_first]
 
 
 def _view(results: Results, analysis: Analysis, verdict: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
