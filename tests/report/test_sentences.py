@@ -46,7 +46,8 @@ SENTENCES = {
     "matching of data and budget cannot be checked": {"csv"},
     "at this learning rate": set(),
     "macro accuracy": set(),
-    "embedding": set(),
+    "embeddings": set(),
+    "embedding norm": set(),
 }
 
 
