@@ -8,6 +8,7 @@ chart tells variants apart by hue alone: each has a dash pattern and a shape too
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,7 +108,8 @@ def _named(part: Any, drawn: frozenset[str]) -> Any:
     part = {key: _named(value, drawn) for key, value in part.items()}
     if part.get("field") == "variant" and isinstance(part.get("legend"), dict) and "domain" in part.get("scale", {}):
         listed = [name for name in part["scale"]["domain"] if name in drawn]
-        if listed:  # Vega cannot place a legend without an entry
+        # A legend without an entry breaks Vega, and names with other characters, given as values, can make no entry.
+        if listed and all(re.fullmatch(r"[\w .:+-]+", name) for name in listed):
             part["legend"] = {**part["legend"], "values": listed}
     return part
 
