@@ -362,7 +362,7 @@ def test_a_legend_lists_the_variants_that_are_drawn_and_no_other():
     colour = alt.Color("variant:N", scale=alt.Scale(domain=["none", "a", "b"]), legend=alt.Legend(title=None))
     lines = alt.Chart(alt.NamedData("rows")).mark_line().encode(x="step:Q", color=colour)
     drawn = Figure("key", "title", "caption", alt.layer(lines), {"rows": [{"variant": "b", "step": 1}, {"step": 2}]})
-    (layer,) = drawn.bare()["layer"]
+    (layer,) = drawn.bare["layer"]
     assert layer["encoding"]["color"]["scale"]["domain"] == ["none", "a", "b"], "colours stay those of the study"
     assert layer["encoding"]["color"]["legend"]["values"] == ["b"]
     assert drawn.variants == {"b"}
