@@ -54,6 +54,7 @@ EXAMPLES = {
     "factors.effects": 'effects = ["weight_decay", "weight_decay:lr"]',
     "hypotheses.statement": 'statement = "The norm does not change the loss."',
     "design.looks": "looks = [5, 10, 15]",
+    "sweep.variant_lr": "variant_lr = { muon = [4e-3, 8e-3, 1.6e-2] }",
     "authors.name": 'name = "Ada Lovelace"',
     "authors.affiliation": 'affiliation = "University of London"',
     "noise.init": "init = [1, 2, 3]",
