@@ -65,7 +65,7 @@ def accuracies(task: BuiltTask, scorer: NgramScorer, tokenizer: CharTokenizer) -
     for row in rows:
         stop = start + len(row["choices"])
         choices = sums[:, start:stop]
-        best = choices > choices.max(axis=1, keepdims=True) - 1e-9  # several: anagrams, which single characters cannot tell
+        best = choices > choices.max(axis=1, keepdims=True) - 1e-9  # anagrams tie for single characters
         right += best[:, row["target"]] / best.sum(axis=1)
         start = stop
     return right / len(rows)
