@@ -11,6 +11,7 @@ from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.wording import hypothesis_clauses, hypothesis_lines, hypothesis_why
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Hypothesis
+from ablationlab.stats import Caveat, CaveatCode
 
 from .maker import analysis, comparison, stability
 
@@ -192,3 +193,14 @@ def test_each_hypothesis_has_a_line():
 def test_a_rule_has_a_metric_where_it_needs_one(rule, metric, problem):
     with pytest.raises(ValidationError, match=problem):
         Hypothesis(name="H", statement="So.", rule=rule, metric=metric)
+
+
+def test_a_comparison_at_grid_rates_shows_nothing_and_is_not_left_out():
+    """With it left out, H0 would be supported and H1a rejected by the others alone."""
+    fitted = accuracy(equivalent=True)
+    grid = accuracy(equivalent=True, variant="rmsnorm").model_copy(update={"caveats": (Caveat(CaveatCode.GRID_RATES),)})
+    for outcome in ("not-shown", "worse"):
+        beside = grid.model_copy(update={"outcome": outcome})
+        verdicts = judge_hypotheses(analysis(comparison(), fitted, beside, stable=stability()))
+        assert (verdicts["H0"].status, verdicts["H1a"].status) == ("undecided", "undecided")
+    assert judge_hypotheses(analysis(comparison(), grid, stable=stability()))["H0"].reason == "grid-rates"

@@ -9,7 +9,7 @@ restores-stability     supported if a stability gain is shown somewhere, correct
                        the baseline is unstable
 
 A metric that is scored on tasks counts only where it was shown to be sensitive, and only registered comparisons count.
-Equivalent, better and worse must hold with diverged runs counted, as in the rules.
+Equivalent, better and worse must hold with diverged runs counted, as in the rules, and nothing is shown at grid rates.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ def _usable(analysis: Analysis, metric: str) -> list[Comparison] | Judgement:
     registered = [comparison for comparison in usable if comparison.label == "registered"]
     if registered and all(comparison.at_grid_rates for comparison in registered):
         return _judged("undecided", HypothesisReason.GRID_RATES)
-    registered = [comparison for comparison in registered if not comparison.at_grid_rates]
     return registered or _judged("undecided", HypothesisReason.NOT_REGISTERED)
 
 
@@ -83,12 +82,14 @@ def _unstable(analysis: Analysis, regime: str) -> bool | None:
 
 
 def _equivalent(analysis: Analysis, comparison: Comparison) -> bool:
-    return equivalent_with_diverged(comparison, standing_of(analysis, comparison.variant, comparison.regime))
+    standing = standing_of(analysis, comparison.variant, comparison.regime)
+    return not comparison.at_grid_rates and equivalent_with_diverged(comparison, standing)
 
 
 def _is_shown(analysis: Analysis, comparison: Comparison, outcome: Literal["better", "worse"]) -> bool:
     standing = standing_of(analysis, comparison.variant, comparison.regime)
-    return comparison.outcome == outcome and holds_with_diverged(analysis, comparison, standing)
+    shown = comparison.outcome == outcome and not comparison.at_grid_rates
+    return shown and holds_with_diverged(analysis, comparison, standing)
 
 
 # --- the rules ------------------------------------------------------------------------------------------------
