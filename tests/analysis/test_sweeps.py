@@ -209,7 +209,7 @@ def test_without_selection_seeds_nothing_is_tuned_and_it_is_said(tmp_path):
     assert found.sweep.best == ()
     assert found.regimes == ("default",)
     assert not [one for one in found.comparisons if one.regime == "tuned"]
-    assert any("no selection_seeds" in note for note in sweep_notes(found.sweep))
+    assert any("no selection seeds" in note for note in sweep_notes(found.sweep))
     assert find(found, "lr_sensitivity/sweep/layernorm:none").n == 5
 
 

@@ -23,7 +23,8 @@ moments = 0
 
 def count(event, arguments):
     global moments
-    if event in ("open", "import", "subprocess.Popen", "os.rename", "os.remove") and os.getpid() == here:
+    ours = os.getpid() == here and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # the command has begun
+    if event in ("open", "import", "subprocess.Popen", "os.rename", "os.remove") and ours:
         moments += 1
         if moments == int(at):
             os.killpg(0, signal.Signals[name])
@@ -50,6 +51,7 @@ def start(
         capture_output=True,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where the tests run in the background
         timeout=120,
         check=False,
     )

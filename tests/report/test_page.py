@@ -391,8 +391,10 @@ def test_damaged_curves_are_named(tmp_path: Path, damage: Any, name: str):
     folder = sorted((tmp_path / "runs").iterdir())[0]
     damage(folder / "metrics.jsonl")
     seal_again(tmp_path)
-    found = Results.open(tmp_path).problems
-    assert [one.file for one in found] == [f"runs/{folder.name}/{name}"]
+    results = Results.open(tmp_path)
+    for run in results.runs:
+        assert run.curves is not None
+    assert list(results.reader.damage) == [f"runs/{folder.name}/{name}"]
 
 
 def test_a_torn_last_line_of_a_run_in_progress_is_no_damage(tmp_path: Path):

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import platformdirs
 
-from ablationlab.core.errors import DataError
+from ablationlab.core.errors import DataError, RecordError
 from ablationlab.core.format import count
 from ablationlab.core.registry import Registry
 from ablationlab.data import formats
@@ -169,7 +169,7 @@ def is_cached(source: Source) -> bool:
     path = cached_path(source)
     try:
         return sha256_file(path) == source.sha256
-    except OSError:
+    except (OSError, RecordError):  # not there, or no file
         return False
 
 
