@@ -128,3 +128,9 @@ def test_shifted_equal_curves_are_called_different_no_more_often_than_alpha():
             rejected += stats.ttest_rel(a.values, b.values).pvalue <= 0.05
     assert used > 450
     assert rejected / used <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / used)
+
+
+def test_on_a_narrow_grid_far_from_the_optimum_noise_makes_no_best_rate():
+    rng = np.random.default_rng(0)
+    narrow = [losses([2e-2 * 1.001**k for k in range(5)], 4e-3, rng, curvature=0.1) for _ in range(100)]
+    assert {fitted_minimum(study).status for study in narrow} == {"grid-edge"}

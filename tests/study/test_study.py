@@ -186,6 +186,14 @@ BAD = [
     ({"sweep": {"lr": [1e-3]}}, "sweep.lr", ["a sweep needs more than one rate (got 0.001)", "two rates or more"]),
     ({"sweep": {"lr": [1e-3, 0.0]}}, "sweep.lr[1]", ["got 0", "above 0"]),
     (
+        {
+            "sweep": {"lr": [1e-3, 1e-2], "selection_seeds": [9], "variant_lr": {"layernorm": [1e-2, 1.01e-2]}},
+            "criteria": [{"metric": "validation_loss", "role": "primary", "regime": "tuned"}],
+        },
+        "sweep.variant_lr.layernorm",
+        ["at least twice the lowest", "0.01 to 0.0101"],
+    ),
+    (
         {"sweep": {"lr": [1e-3, 1e-2], "variant_lr": {"layernrm": [1e-3, 1e-2]}}},
         "sweep.variant_lr",
         ["unknown variant", "layernorm"],

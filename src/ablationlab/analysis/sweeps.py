@@ -35,7 +35,7 @@ from ablationlab.stats import paired_t_interval
 from ablationlab.stats.rates import best_rate, counted_loss, lr_sensitivity
 from ablationlab.stats.results import FittedMinimum
 from ablationlab.stats.tuned import fitted_minimum
-from ablationlab.study.ledger import record_mismatches, refuse
+from ablationlab.study.ledger import environment_mismatches, record_mismatches, refuse
 
 #: What a sweep is judged by.
 METRIC: Final = "validation_loss"
@@ -323,14 +323,25 @@ def _tuned_runs(grid: _Grid, rates: Mapping[str, float]) -> list[RunStability]:
 
 
 def _check_tuned(grid: _Grid, rates: Mapping[str, float], pairs: Sequence[tuple[str, str]]) -> int:
-    """The ledger over tuned arms: nothing may differ but what the variants declare and the rate that the sweep varies."""
-    checked = 0
+    """The ledger over arms at different rates: nothing may differ but what the variants declare and the rate.
+
+    Checked are runs at a rate that only their variant has, each with some run of the reference and its seed, and the tuned
+    arms; runs at one rate are checked with all the others.
+    """
+    compared: dict[tuple[str, str], tuple[EndedRun, EndedRun]] = {}
     for variant, reference in pairs:
-        if variant not in rates or reference not in rates or rates[variant] == rates[reference]:
-            continue  # arms at one rate are checked with all the others
-        for seed in grid.study.judging_seeds():
-            a, b = grid.run(variant, rates[variant], seed), grid.run(reference, rates[reference], seed)
-            if a is not None and b is not None:
-                refuse(a.run.id, b.run.id, record_mismatches(a.record, b.record, tuned=True))
-                checked += 1
-    return checked
+        shared = set(grid.sweep.rates(reference))
+        for seed in grid.seeds:
+            references = [grid.run(reference, lr, seed) for lr in grid.sweep.rates(reference)]
+            other = next((run for run in references if run is not None), None)
+            own = [grid.run(variant, lr, seed) for lr in grid.sweep.rates(variant) if lr not in shared]
+            both = [(run, other) for run in own]
+            if rates.get(variant) != rates.get(reference) and variant in rates and reference in rates:
+                tuned = grid.run(variant, rates[variant], seed), grid.run(reference, rates[reference], seed)
+                both += [tuned] if seed in grid.study.judging_seeds() else []
+            compared |= {(a.run.id, b.run.id): (a, b) for a, b in both if a is not None and b is not None}
+    for (ours, theirs), (a, b) in compared.items():
+        refuse(
+            ours, theirs, record_mismatches(a.record, b.record, tuned=True) + environment_mismatches(a.result, b.result)
+        )
+    return len(compared)

@@ -12,9 +12,9 @@ minimum lies between the lowest mean and the lowest place above these lines, and
 farther of the two. A difference of two arms counts only beyond the doubts of both (`beyond_doubt`, `widened`, `sure_bounds`).
 Where the grid ends after one rate on one side, a parabola through three rates takes the cubic's place.
 
-There is no fit, and the status says so, where the best rate is at the edge of the grid, or neighbours are more than a factor
-of two apart. docs/validation.md has the simulated levels of this, of the grid, of parabolas alone, and of a bootstrap that
-repeats the choice.
+There is no fit, and the status says so, where the best rate is at the edge of the grid, the grid is too narrow, or
+neighbours are more than a factor of two apart. docs/validation.md has the simulated levels of this, of the grid, of
+parabolas alone, and of a bootstrap that repeats the choice.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ from ablationlab.stats.results import FittedMinimum, Interval, PValue
 
 #: Neighbouring rates may lie this factor apart.
 WIDEST_STEP: Final = 2.0
+#: The highest rate is at least this many times the lowest. On a grid of rates that are almost one, noise puts the lowest
+#: mean inside, wherever the optimum is.
+LEAST_SPAN: Final = 2.0
 #: No difference is within this.
 _TINY: Final = 1e-12
 
@@ -45,7 +48,7 @@ def fitted_minimum(losses: Mapping[float, Sequence[float]]) -> FittedMinimum:
         raise StatisticsError("every rate needs the losses of the same seeds, at least one")
     means = [float(np.mean(losses[rate])) for rate in rates]
     at = int(np.argmin(means))
-    if at in (0, len(rates) - 1):
+    if at in (0, len(rates) - 1) or rates[-1] / rates[0] < LEAST_SPAN * (1 - 1e-9):
         return FittedMinimum("grid-edge", None, (), ())
     left = at if means[at + 1] < means[at - 1] else at - 1  # the optimum lies between this rate and the next
     first, last = max(left - 1, 0), min(left + 3, len(rates))

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from ablationlab.core.errors import AblationLabError, CodeError, PlanError, Problem, UnknownNameError
 from ablationlab.core.format import count, counted, percent, plain
+from ablationlab.core.format import setting as in_figures
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
@@ -598,10 +599,18 @@ def _seed_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """What makes a sweep say nothing."""
+    from ablationlab.stats.tuned import LEAST_SPAN
+
     table = _table(data, "sweep")
     if len(_list(table, "lr")) == 1:
         yield Problem("sweep.lr", "a sweep needs more than one rate", str(table["lr"][0]), "two rates or more")
     own_rates = _table(table, "variant_lr")
+    tuned = any(criterion.get("regime") == TUNED for _, criterion in _entries(data, "criteria"))
+    for key, grid in (("lr", table.get("lr")), *((f"variant_lr.{name}", rates) for name, rates in own_rates.items())):
+        known = [rate for rate in grid if isinstance(rate, int | float) and rate > 0] if isinstance(grid, list) else []
+        if tuned and len(known) > 1 and max(known) < LEAST_SPAN * min(known):
+            text = "the highest rate must be at least twice the lowest, or noise decides which of them is best"
+            yield Problem(f"sweep.{key}", text, f"{in_figures(min(known))} to {in_figures(max(known))}")
     variants = [name for name in _list(data, "variants") if isinstance(name, str)]
     for name, rates in own_rates.items():
         if name not in variants:
