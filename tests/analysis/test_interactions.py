@@ -280,6 +280,30 @@ def test_effects_of_tuned_arms_are_those_at_their_own_best_rates(tmp_path):
     assert [item.value for item in pair.values] == pytest.approx(by_hand)
 
 
+def test_effects_of_tuned_arms_without_fitted_best_rates_are_not_tested(tmp_path):
+    """One curve for all arms; only its place differs, so an effect at grid rates is the grid's."""
+    criteria = [{"metric": "validation_loss", "regime": "tuned", "role": "primary", "smallest_effect": 0.01}]
+    made = crossed(
+        factors={**NAMED, "effects": ["architecture:weight_decay"]},
+        sweep={"lr": [1e-3, 1e-2, 1e-1], "selection_seeds": [11]},
+        criteria=criteria,
+    )
+
+    def curve(variant: str, lr: float, seed: int) -> dict[str, float]:
+        best = 1e-2 * 10 ** (0.3 * (variant == made.variants[-1]))
+        noise = np.random.default_rng([seed, made.variants.index(variant)]).normal(0, 1e-3)
+        return {"validation_loss": 2.0 + 0.3 * np.log10(lr / best) ** 2 + noise}
+
+    build(tmp_path, made, swept=curve)
+    analysis = analyze(read_results(tmp_path))
+    assert analysis.sweep.tuned_at == "grid-rates"
+    pair = contrast(analysis.interactions, "interaction", "architecture", "training.weight_decay")
+    assert pair.label == "registered"
+    assert (pair.n, pair.estimate, pair.p, pair.p_adjusted, pair.status) == (0, None, None, None, "grid-rates")
+    notes = {cell.text for row in interaction_table(analysis.interactions).rows for cell in row}
+    assert "not tested: a cell that it needs has no fitted best rate" in notes
+
+
 def test_a_half_says_which_effects_it_cannot_tell_apart(tmp_path):
     made = crossed(factors={**FACTORS, "design": "half"})
     build(tmp_path, made, outcomes=lambda variant, regime, seed: {"validation_loss": cell_loss(made, variant, seed)})

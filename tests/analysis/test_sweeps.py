@@ -457,3 +457,15 @@ def test_a_tuned_primary_that_is_not_fitted_decides_nothing_and_guards_say_at_wh
     gathered = replace(gather(analysis, "layernorm", "tuned"), guarded=(find(analysis, verdict.costs[1].comparison),))
     said = because(gathered, Reason.BETTER_AND_SAFE)
     assert "Every guard keeps its margin (next token accuracy: at the chosen grid rates)" in said
+
+
+def test_a_fitted_loss_beyond_every_float_s_logarithm_has_no_perplexity(tmp_path):
+    def huge(variant, lr, seed):
+        return {"validation_loss": 800.0 + shifted(variant, lr, seed)["validation_loss"], "perplexity": 1e99}
+
+    analysis = analysis_of(tmp_path, huge, sweep=FINE, curves=lambda v, r, s: [900.0] * 60)
+    assert analysis.sweep.tuned_at == "fitted-minima"
+    assert find(analysis, "validation_loss/tuned/layernorm:none").n == 5
+    perplexity = find(analysis, "perplexity/tuned/layernorm:none")
+    assert (perplexity.n, perplexity.p) == (0, None)
+    assert {missing.reason for missing in perplexity.missing} == {Absence.NOT_FINITE}

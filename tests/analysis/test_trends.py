@@ -63,11 +63,11 @@ def test_the_command_prints_the_studies_the_trend_and_the_prediction(tmp_path, c
         assert words in printed
 
 
-def test_tuned_arms_take_their_size_from_the_runs_of_the_sweep(tmp_path):
+def test_tuned_arms_at_grid_rates_have_no_trend(tmp_path):
     folders = studies(tmp_path, sweep={"lr": [0.001, 0.002, 0.004], "selection_seeds": [91]})
-    found = study_trend(folders, regime="tuned")
-    assert [effect.size for effect in found.studies] == [100, 200, 400]
-    assert {effect.comparison.regime for effect in found.studies} == {"tuned"}
+    with pytest.raises(TableError, match="known at the chosen grid rates only") as caught:
+        study_trend(folders, regime="tuned")
+    assert len(caught.value.problems) == 3
 
 
 def test_a_trend_of_tuned_arms_counts_what_their_fits_may_hide(tmp_path):
@@ -94,6 +94,8 @@ def test_a_trend_of_tuned_arms_counts_what_their_fits_may_hide(tmp_path):
     deltas, sizes = [comparison.delta for comparison in effects], [effect.size for effect in found.studies]
     doubts = [comparison.doubt for comparison in effects]
     alone = trend(sizes, deltas, errors, at=3200.0)
+    assert sizes == [100, 200, 400, 800]
+    assert {comparison.regime for comparison in effects} == {"tuned"}
     assert min(doubts) > 0
     assert found.fit == trend(sizes, deltas, errors, doubts=doubts, at=3200.0)
     assert found.fit.low < 0 < found.fit.high

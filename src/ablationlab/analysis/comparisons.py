@@ -34,7 +34,7 @@ from ablationlab.records.analysis import (
     SingleRun,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import TUNED, Criterion
+from ablationlab.records.settings import Criterion
 from ablationlab.stats import (
     Caveat,
     CaveatCode,
@@ -192,7 +192,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     transform, caveats = _transform(planned.metric, [value for _, *both in pairs for value in both])
     planned = _without_margins(planned) if caveats else planned
     caveats += _about_diverged(diverged, refused)
-    if planned.regime == TUNED and dataset.sweep is not None and not dataset.doubts.keys() >= set(planned.arms):
+    if dataset.at_grid_rates(*planned.arms):
         caveats.append(Caveat(CaveatCode.GRID_RATES))
     numbers: dict[str, Any] = {}
     doubt = sum(dataset.doubts.get(arm, 0.0) for arm in planned.arms)

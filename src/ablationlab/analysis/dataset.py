@@ -24,7 +24,7 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, Criterion, Design, Hypothesis, Stability
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Criterion, Design, Hypothesis, Stability
 from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
 
@@ -138,6 +138,10 @@ class Dataset:
     altered: Mapping[str, str] = field(default_factory=dict)
     doubts: Mapping[Arm, float] = field(default_factory=dict)
     brief: bool = False
+
+    def at_grid_rates(self, *arms: Arm) -> bool:
+        """Whether one of these tuned arms has its values at the grid rate that was chosen, not at a fitted best one."""
+        return self.sweep is not None and any(arm.regime == TUNED and arm not in self.doubts for arm in arms)
 
     @property
     def primary(self) -> str | None:

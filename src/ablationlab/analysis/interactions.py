@@ -72,7 +72,9 @@ def interactions(dataset: Dataset) -> Interactions | None:
     of_regimes = crossing.kind == "regimes"
     variants = [name for name in dataset.variants if name != dataset.baseline] if of_regimes else [None]
     effects = {name: _cell_values(dataset, metric, transform, crossing, name) for name in variants}
-    if not any(by_seed for cells in effects.values() for by_seed in cells.values()):
+    if not any(by_seed for cells in effects.values() for by_seed in cells.values()) and not _at_grid_rates(
+        dataset, metric, crossing
+    ):
         return None
     # Of the planned cells: without the value of a cell an effect has no estimate, instead of another meaning.
     model = FactorialModel.of(crossing.levels, crossing.names)
@@ -107,6 +109,11 @@ def _arm(metric: str, crossing: Crossing, name: str, variant: str | None) -> Arm
     return Arm(metric, None, crossing.regime, name) if variant is None else Arm(metric, None, name, variant)
 
 
+def _at_grid_rates(dataset: Dataset, metric: str, crossing: Crossing) -> bool:
+    arms = [_arm(metric, crossing, name, None) for name in crossing.names.values()]
+    return crossing.kind == "arms" and dataset.at_grid_rates(*arms)
+
+
 def _transform(dataset: Dataset, metric: str, crossing: Crossing) -> Literal["identity", "log"]:
     variants = dataset.variants if crossing.kind == "regimes" else [None]
     arms = [_arm(metric, crossing, name, variant) for name in crossing.names.values() for variant in variants]
@@ -120,7 +127,8 @@ def _cell_values(dataset: Dataset, metric: str, transform: str, crossing: Crossi
     scale: Callable[[float], float] = math.log if transform == "log" else float
     effects: dict[tuple[str, ...], dict[Seed, float]] = {}
     for cell, name in crossing.names.items():
-        ours = dataset.values.get(_arm(metric, crossing, name, variant), {})
+        arm = _arm(metric, crossing, name, variant)
+        ours = {} if dataset.at_grid_rates(arm) else dataset.values.get(arm, {})  # a difference may be the grid's
         base = {} if variant is None else dataset.values.get(Arm(metric, None, name, dataset.baseline), {})
         effects[cell] = {}
         for seed in dataset.seeds_of(crossing.regime):
@@ -167,6 +175,7 @@ def _contrasts(
             {seed: effects[term] for seed, effects in estimates.items() if term in effects},
             planned,
             doubt.get(term, 0.0),
+            "grid-rates" if _at_grid_rates(dataset, metric, crossing) else "too-few-pairs",
         )
         for term in model.terms
     ]
@@ -192,9 +201,11 @@ def _contrast(
     per_seed: Mapping[Seed, float],
     planned: int,
     doubt: float,
+    without: Literal["grid-rates", "too-few-pairs"],
 ) -> InteractionContrast:
+    """*without* says why, where no seed has a value."""
     values = list(per_seed.values())
-    numbers: dict[str, Any] = {"estimate": None, "low": None, "high": None, "p": None, "status": "too-few-pairs"}
+    numbers: dict[str, Any] = {"estimate": None, "low": None, "high": None, "p": None, "status": without}
     if values:
         interval = widened(paired_t_interval(values, level=LEVEL), doubt)
         test = paired_t_test(beyond_doubt(values, doubt))

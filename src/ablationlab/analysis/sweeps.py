@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, log
 from statistics import stdev
+from sys import float_info
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Values, absent
@@ -40,6 +41,8 @@ from ablationlab.study.ledger import environment_mismatches, record_mismatches, 
 #: What a sweep is judged by.
 METRIC: Final = "validation_loss"
 LEVEL: Final = 0.95
+#: The largest loss that has a perplexity.
+_LARGEST_LOSS: Final = log(float_info.max)
 
 
 @dataclass(frozen=True)
@@ -250,6 +253,9 @@ def _fitted(
             arm, scale = Arm(metric.name, None, TUNED, variant), _per_nat(grid, variant, metric)
             if minimum is None or minimum.status != "ok" or scale is None:
                 values[arm] = dict.fromkeys(seeds, absent(Absence.NO_BEST_RATE))
+                continue
+            if metric.transform == "log" and max(minimum.values) > _LARGEST_LOSS:
+                values[arm] = dict.fromkeys(seeds, absent(Absence.NOT_FINITE, value="inf"))
                 continue
             at_best = (exp(loss) if metric.transform == "log" else scale * loss for loss in minimum.values)
             values[arm] = dict(zip(seeds, at_best, strict=True))

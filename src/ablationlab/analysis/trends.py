@@ -96,6 +96,12 @@ def _effect(
             f"{folder}: compares no {name or 'primary metric'} of {chosen} with {analysis.baseline} in {regime}"
         )
         return None
+    if comparison.at_grid_rates:
+        problems.append(
+            f"{folder}: {comparison.id} is known at the chosen grid rates only, where a difference may be the grid's; a "
+            "trend of tuned arms takes the validation loss at fitted best rates, or a function of it"
+        )
+        return None
     if comparison.n < 3 or not comparison.delta_sd:
         problems.append(f"{folder}: {comparison.id} has {comparison.n} pairs that differ; 3 are needed for its error")
         return None

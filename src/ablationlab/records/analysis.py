@@ -733,7 +733,7 @@ class InteractionContrast(StoredValue):
     level: float
     p: float | None
     p_adjusted: float | None
-    status: Status
+    status: Status | Literal["grid-rates"]  # of tuned arms without fitted best rates, which test nothing
 
 
 class AliasedEffect(StoredValue):

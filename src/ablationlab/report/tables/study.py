@@ -571,6 +571,8 @@ def _settings_of(keys: Sequence[str]) -> str:
 
 def _seeds_used(contrast: InteractionContrast) -> str:
     """What to know about a contrast; nothing where every seed counts."""
+    if contrast.status == "grid-rates":
+        return "not tested: a cell that it needs has no fitted best rate"
     if not contrast.n:
         return "no seed has a value in every cell that it needs"
     fewer = f"{count(contrast.n)} of {count(contrast.planned)} seeds have every cell"
