@@ -793,7 +793,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.NOT_BETTER:
             return f"not shown better: {numbers}"
         case Reason.BETTER_AND_SAFE:
-            guarded = f"{_guards_kept(evidence)}, and the variant" if evidence.guards else "The variant"
+            guarded = "Every guard keeps its margin, and the variant" if evidence.guards else "The variant"
             return f"better: {numbers}. {guarded} is no less stable: {_worst(evidence)}"
         case Reason.BETTER_AT_A_COST | Reason.BETTER_WITH_BAD_RUNS:
             return f"better: {numbers}. But {_shown_costs(evidence)}"
@@ -865,6 +865,7 @@ _NO_BOUND: Final[Mapping[CostBound, str]] = {
     CostBound.TOO_FEW_PAIRS: "fewer than 3 pairs that vary",
     CostBound.NO_DIRECTION: "the metric has no better direction",
     CostBound.NOT_SENSITIVE: "the metric is not sensitive at this scale",
+    CostBound.GRID_RATES: "known at the chosen grid rates only, where a difference may be the grid's",
     CostBound.INTERVAL: "no interval",
 }
 
@@ -873,7 +874,7 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     comparison = next((c for c in evidence.analysis.comparisons if c.id == cost.comparison), None)
     if comparison is None:
         return f"{metric_name(cost.metric)}: the cost is unknown (no run has a value)"
-    metric = _where(comparison)
+    metric = name_of(comparison)
     if cost.high is None:
         return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(diverged=cost.diverged)})"
     text = (
@@ -884,12 +885,6 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     if cost.margin is None:
         return f"{text}; no margin is registered"
     return f"{text}, {'within' if cost.high <= cost.margin else 'beyond'} the margin of {margin_of(comparison, cost.margin)}"
-
-
-def _guards_kept(evidence: Evidence) -> str:
-    at_grid_rates = [name_of(comparison) for comparison in evidence.guarded if comparison.at_grid_rates]
-    rates = f" ({', '.join(at_grid_rates)}: at the chosen grid rates)" if at_grid_rates else ""
-    return f"Every guard keeps its margin{rates}"
 
 
 def _shown_costs(evidence: Evidence) -> str:
@@ -937,7 +932,8 @@ def _tie_break(evidence: Evidence, tie: TieBreak) -> str:
     by_id = {comparison.id: comparison for comparison in evidence.analysis.comparisons}
     asked = [by_id[name] for name in tie.asked if name in by_id]
     decided = asked[-1:] if tie.metric is not None else []
-    parts = [f"{metric_name(name)} was not measured" for name in tie.unmeasured]
+    where = " at best rates" if evidence.regime == TUNED else ""
+    parts = [f"{metric_name(name)} was not measured{where}" for name in tie.unmeasured]
     parts += [f"{name_of(comparison)} does not decide" for comparison in asked if comparison not in decided]
     parts += [f"{measured(comparison)}: favours {tie.favours or evidence.variant}" for comparison in decided]
     return f"Tie-breakers: {'; '.join(parts)}." if parts else "No tie-breaker is registered."
@@ -963,7 +959,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.ADOPT:
             return (
                 f"Adopt {variant}: it is better ({moved}){_setting(evidence)}. "
-                + (f"{_guards_kept(evidence)}, and it" if evidence.guards else "It")
+                + ("Every guard keeps its margin, and it" if evidence.guards else "It")
                 + " is shown to be no less stable."
             )
         case Decision.ADOPT_PROVISIONALLY:

@@ -115,6 +115,7 @@ class CostBound(StrEnum):
     TOO_FEW_PAIRS = "too-few-pairs"
     NO_DIRECTION = "no-direction"
     NOT_SENSITIVE = "not-sensitive"
+    GRID_RATES = "grid-rates"
     NOT_MEASURED = "not-measured"
 
 
@@ -168,7 +169,10 @@ class TradeOff(StoredValue):
 
 
 class TieBreak(StoredValue):
-    """What the registered tie-breakers said, in their order, until one of them decided; *unmeasured* have no value."""
+    """What the registered tie-breakers said, in their order, until one of them decided.
+
+    *unmeasured* have no value, or of tuned arms one at grid rates only.
+    """
 
     asked: tuple[str, ...]
     unmeasured: tuple[str, ...]

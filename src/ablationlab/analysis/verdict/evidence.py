@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from ablationlab.analysis.comparisons import T_TESTS
 from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed, StabilityGain
@@ -93,6 +93,7 @@ class Evidence:
     def hidden_costs(self) -> tuple[Comparison, ...]:
         """Guards that are not kept and secondaries that would be shown worse if their worst runs were less bad."""
         known = {guard.comparison for guard in self.guards if guard.shown != "unknown"}
+        known |= {comparison.id for comparison in self.guarded if comparison.at_grid_rates}  # these tell nothing
         return tuple(
             comparison
             for comparison in (*self.guarded, *self.secondaries)
@@ -288,6 +289,10 @@ def failures_bound(gain: StabilityGain, alpha: float) -> float:
     return bound
 
 
+#: Why a metric that is shown better may cost something all the same.
+_NOTHING_KEPT: Final = (CostBound.NOT_SENSITIVE, CostBound.GRID_RATES, CostBound.VARIANT_DIVERGED)
+
+
 def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     estimate, low, high = comparison.loss()
     bound, diverged = CostBound.INTERVAL, 0
@@ -296,6 +301,9 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     elif comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
         low = high = None
         bound = CostBound.NOT_SENSITIVE
+    elif comparison.at_grid_rates:
+        low = high = None
+        bound = CostBound.GRID_RATES
     elif diverged := len(_diverged(comparison, alone=comparison.variant)):
         high, bound = None, CostBound.VARIANT_DIVERGED  # the survivors bound what the survivors cost, and nothing else
     elif high is None:
@@ -308,7 +316,7 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     shown: Literal["kept", "broken", "unknown"] = "unknown"
     # A metric that is shown better costs nothing, whatever margin it has.
     if (high is not None and high <= (margin or 0.0)) or (
-        comparison.outcome == "better" and bound not in (CostBound.NOT_SENSITIVE, CostBound.VARIANT_DIVERGED)
+        comparison.outcome == "better" and bound not in _NOTHING_KEPT
     ):
         shown = "kept"
     elif low is not None and low > 0:

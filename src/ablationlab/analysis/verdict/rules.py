@@ -269,7 +269,7 @@ def _comparisons(evidence: Evidence, name: str) -> list[Comparison]:
     metrics = dict.fromkeys(comparison.metric for comparison in analysis.comparisons)
     named = [name] if name in metrics else [metric for metric in metrics if analysis.metrics[metric].family == name]
     there = [analysis.comparison(metric, evidence.regime, evidence.variant, analysis.baseline) for metric in named]
-    return [comparison for comparison in there if comparison is not None and comparison.direction is not None]
+    return [c for c in there if c is not None and c.direction is not None and not c.at_grid_rates]
 
 
 def needs_of(evidence: Evidence) -> Needs:
