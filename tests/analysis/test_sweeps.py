@@ -9,6 +9,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.power import power_plans
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import instability, sweep_notes, verdict_words
 from ablationlab.core.errors import MismatchError, StudyError
@@ -491,3 +492,23 @@ def test_a_fitted_loss_beyond_every_float_s_logarithm_has_no_perplexity(tmp_path
     perplexity = find(analysis, "perplexity/tuned/layernorm:none")
     assert (perplexity.n, perplexity.p) == (0, None)
     assert {missing.reason for missing in perplexity.missing} == {Absence.NOT_FINITE}
+
+
+def test_planning_on_a_pilot_counts_what_its_rates_leave_in_doubt(tmp_path):
+    criteria = [{"metric": "validation_loss", "role": "primary", "regime": "tuned", "smallest_effect": 0.05}]
+    pilot = analysis_of(tmp_path, shifted, criteria=criteria, sweep=FINE)
+    doubt = find(pilot, "validation_loss/tuned/layernorm:none").doubt
+    assert doubt > 0.1
+    wide, narrow = (
+        power_plans(study(sweep=FINE, criteria=[criteria[0] | {"smallest_effect": effect}]), pilot)
+        for effect in (doubt + 0.001, doubt / 2)
+    )
+    sd = wide.rows[0].sd
+    assert (
+        wide.rows[0].plan.needed[0.8]
+        == power_plans(study(sweep=FINE, criteria=[criteria[0] | {"smallest_effect": 0.001}]), sd=sd)
+        .rows[0]
+        .plan.needed[0.8]
+    )
+    assert narrow.rows[0].plan is None
+    assert any("closer rates" in note for note in narrow.notes)

@@ -15,10 +15,11 @@ from typing import Final
 from ablationlab.analysis.comparisons import PlannedComparison, chains_of, planned_comparisons
 from ablationlab.analysis.dataset import Arm, Dataset
 from ablationlab.core.errors import StatisticsError
+from ablationlab.core.format import number
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.settings import Study
+from ablationlab.records.settings import TUNED, Study
 from ablationlab.stats import (
     PowerPlan,
     detectable_effect,
@@ -123,6 +124,8 @@ class PlannedPower:
     plan: PowerPlan | None
     equivalence: dict[float, int | None]
     items: int | None
+    doubt: float = 0.0
+    """What the pilot's fitted best rates may be off; the plan is for the effect less that."""
 
 
 @dataclass(frozen=True)
@@ -216,14 +219,15 @@ def _row(
     discordance: float | None,
 ) -> PlannedPower:
     criterion = planned.criterion
-    spread, pairs, source = _spread(planned, pilot, assumed)
+    spread, pairs, source, doubt = _spread(planned, pilot, assumed)
     effect = criterion.smallest_effect
+    sure = effect - doubt if effect is not None and effect > doubt else None
     seeds = len(study.own_seeds().get(planned.regime, study.seeds))
     made = None
-    if effect is not None and spread is not None:
-        made = plan(effect, spread, pilot_pairs=pairs, planned=seeds if seeds >= 2 else None, alpha=alpha)
+    if sure is not None and spread is not None:
+        made = plan(sure, spread, pilot_pairs=pairs, planned=seeds if seeds >= 2 else None, alpha=alpha)
         made = _for_test(made, criterion.test)
-    bound = effect / spread if effect is not None and spread is not None else None
+    bound = sure / spread if sure is not None and spread is not None else None
     return PlannedPower(
         comparison=planned,
         effect=effect,
@@ -233,6 +237,7 @@ def _row(
         plan=made,
         equivalence={power: _equivalence(bound, power, criterion.alpha) for power in (0.8, 0.9)},
         items=_items(planned, effect, discordance, alpha),
+        doubt=doubt,
     )
 
 
@@ -269,11 +274,12 @@ def _items(planned: PlannedComparison, effect: float | None, discordance: float 
 
 def _spread(
     planned: PlannedComparison, pilot: Analysis | None, assumed: float | None
-) -> tuple[float | None, int | None, str]:
+) -> tuple[float | None, int | None, str, float]:
+    """SD of the differences, pairs it is from, where it is from, and the doubt of the pilot's fitted rates."""
     if assumed is not None:
-        return assumed, None, "assumed"
+        return assumed, None, "assumed", 0.0
     if pilot is None:
-        return None, None, "unknown"
+        return None, None, "unknown", 0.0
     same = [
         comparison
         for comparison in pilot.comparisons
@@ -284,9 +290,10 @@ def _spread(
     ]
     best = next((comparison for comparison in same if comparison.regime == planned.regime), same[0] if same else None)
     if best is None:
-        return None, None, "not in the pilot"
+        return None, None, "not in the pilot", 0.0
     where = "" if best.regime == planned.regime else f", regime {best.regime}"
-    return best.delta_sd, best.n, f"pilot, {best.n} pairs{where}"
+    doubt = best.doubt if planned.regime == TUNED else 0.0
+    return best.delta_sd, best.n, f"pilot, {best.n} pairs{where}", doubt
 
 
 def _about_pilot(study: Study, pilot: Analysis) -> list[str]:
@@ -308,6 +315,11 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
     for row in rows:
         if row.effect is None:
             notes.append(f"{row.comparison.metric.name}: no smallest_effect is registered, so no number can be given.")
+        elif row.doubt >= row.effect:
+            notes.append(
+                f"{row.comparison.id}: the pilot's rates leave {number(row.doubt)} in doubt, and the smallest effect is "
+                f"{number(row.effect)}. No number of seeds shows it, whatever is simulated below: use closer rates."
+            )
         elif row.sd is None:
             unknown = "The SD of the deltas is unknown: give a pilot's results with --from, or assume one with --sd."
             notes.append(unknown if row.sd_from == "unknown" else f"{row.comparison.id}: its SD is not in the pilot.")
@@ -315,5 +327,10 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
             notes.append(
                 f"{row.comparison.metric.name}: the seeds for {test} are the least and its power the most that it can have; "
                 "what it shows is simulated below."
+            )
+        if row.comparison.regime == TUNED and not row.doubt:
+            notes.append(
+                "Tuned arms: how far the fitted best rates may be off is known after the sweep. Until then this is the most "
+                "power that it can have."
             )
     return notes
