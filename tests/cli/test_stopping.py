@@ -181,3 +181,33 @@ def test_a_second_sigterm_does_not_interrupt_the_first():
         process.terminate()
         assert process.communicate("\n", timeout=60) == ("closed\n", "Terminated.\n")
     assert process.returncode == 143
+
+
+SWALLOWED = """
+import os, signal
+from ablationlab.cli import main
+import ablationlab.cli.app as app
+
+def verb(*_, **__):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:  # as some libraries do while they are imported
+        pass
+    raise ModuleNotFoundError("No module named 'version'")
+
+app.app = verb
+main(["presets"])
+"""
+
+
+def test_an_error_that_a_swallowed_signal_left_behind_is_not_told(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", SWALLOWED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        timeout=120,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr.strip()) == STOPS["SIGINT"]

@@ -12,6 +12,7 @@ from rich.console import Console
 from ablationlab import __version__
 from ablationlab.cli import analysis, browse, data, instrument, report, study
 from ablationlab.cli.common import FAILED, OK, USAGE
+from ablationlab.cli.stopping import leave_if_stopped
 from ablationlab.core.errors import AblationLabError, RunFailure
 
 
@@ -56,6 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
         console.print(f"error: {_usage(error)}\nSee: {_help_of(error)}", markup=False, highlight=False)
         sys.exit(USAGE)
     except AblationLabError as error:
+        leave_if_stopped()
         if debug:
             raise
         console.print(f"error: {error}", markup=False, highlight=False)
@@ -63,6 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.exit(OK)
     except Exception as error:
+        leave_if_stopped()
         if debug:
             raise
         from ablationlab.core.code import place_of

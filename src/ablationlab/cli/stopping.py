@@ -14,6 +14,8 @@ from types import FrameType
 from typing import NoReturn
 
 _MESSAGES = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Terminated."}
+#: Stops that came. A library that is being imported may swallow one, and fail later for what it then lacks.
+_came: list[_Stopped] = []
 
 
 class _Stopped(KeyboardInterrupt):
@@ -33,14 +35,22 @@ def stops_with_a_message() -> Iterator[None]:
     except KeyboardInterrupt as stop:
         _leave(stop)
     except SystemExit:  # what is left is Python's own end
+        leave_if_stopped()
         _handle(_stop_at_once)
         raise
+
+
+def leave_if_stopped() -> None:
+    """Before an error is told: it may be what is left of a stop."""
+    if _came:
+        _leave(_came[-1])
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
     """The first signal unwinds. A second Ctrl-C leaves at once; SIGTERM is sent twice by `timeout` and schedulers."""
     signal.signal(number, _stop_at_once if number == signal.SIGINT else signal.SIG_IGN)
-    raise _Stopped(signal.Signals(number))
+    _came.append(_Stopped(signal.Signals(number)))
+    raise _came[-1]
 
 
 def _stop_at_once(number: int, frame: FrameType | None) -> None:
