@@ -247,16 +247,16 @@ def test_tuned_arms_may_differ_in_their_rate_and_in_nothing_else(tmp_path):
         read_results(tmp_path)
 
 
-def test_runs_at_rates_of_their_own_share_the_data_of_the_baseline(tmp_path):
+def test_runs_at_rates_of_their_own_share_the_initial_weights_of_the_baseline(tmp_path):
     own = [4e-3 * 2 ** (step / 2) for step in range(-2, 3)]
     build(tmp_path, study(sweep=FINE | {"variant_lr": {"layernorm": own}}), swept=shifted)
     assert analyze(read_results(tmp_path)).ledger.checked_pairs > 0
     path = (
         ResultsFolder(tmp_path).run(f"layernorm-lr{own[1]:g}-s11").record
     )  # a rate that is not chosen, a selection seed
-    RunRecord.read(path).model_copy(update={"data_order_hash": "other"}).replace(path)
+    RunRecord.read(path).model_copy(update={"initial_weights": {"wte": "other"}}).replace(path)
     seal_again(tmp_path)
-    with pytest.raises(MismatchError, match=r"data fed differs|data_order_hash"):
+    with pytest.raises(MismatchError, match="wte"):
         read_results(tmp_path)
 
 
