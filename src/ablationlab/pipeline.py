@@ -677,7 +677,7 @@ def _tried(place: ResultsFolder, value: float) -> Try:
 
     plan = Plan.read(place.plan)
     rules = plan.study.stability
-    runs = [stability_of(run.planned, ended_run(run, rules), rules) for run in read_runs(plan, place)]
+    runs = [stability_of(run.planned, ended_run(run), rules) for run in read_runs(plan, place)]
     broken = sum(run.reason in UNSTABLE for run in runs)
     return Try(value=value, seeds=plan.study.seeds, broken=broken, plan_hash=plan.plan_hash)
 

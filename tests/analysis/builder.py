@@ -11,10 +11,12 @@ import numpy as np
 from ablationlab.records.environment import Environment, Git
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, Recipe
-from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, StepLine, Timing
+from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, StepLine, Timing, read_curves
 from ablationlab.records.seal import RunSeal, seal_run
-from ablationlab.records.settings import Study
+from ablationlab.records.settings import Stability, Study
 from ablationlab.records.storage import ResultsFolder, sha256_file
+from ablationlab.stats.results import Course
+from ablationlab.stats.stability import course
 from ablationlab.study.load import parse_study
 from ablationlab.study.probes import PROBES
 from ablationlab.study.variants import Variant, variants_of
@@ -178,6 +180,11 @@ def write_run(
     record.model_copy(update=changes).replace(where.record)
     diverged = metrics is None
     steps = len(losses) if diverged else run.budget.steps
+    lines = [
+        StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=norm, tokens=64 * i).to_line()
+        for i, (loss, norm) in enumerate(zip(losses, norms or [1.0] * len(losses), strict=True), start=1)
+    ]
+    where.metrics.write_text(METRICS_HEADER + "".join(lines))
     result = Result(
         id=run.id,
         status="diverged" if diverged else "finished",
@@ -187,24 +194,28 @@ def write_run(
         data_order_hash=f"order-{run.seed}",
         divergence=Divergence.of(steps, "loss", float("nan")) if diverged else None,
         metrics={} if metrics is None else dict(metrics),
+        course=course_of(where.metrics, plan.study.stability),
         checkpoint="step-1",
         weights_sha256="3" * 64,
         timing=Timing(train_seconds=1.0, tokens_per_second=1.0, starts=1),
         finished="2026-01-01T00:00:00+00:00",
     )
     result.replace(where.result)
-    lines = [
-        StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=norm, tokens=64 * i).to_line()
-        for i, (loss, norm) in enumerate(zip(losses, norms or [1.0] * len(losses), strict=True), start=1)
-    ]
-    where.metrics.write_text(METRICS_HEADER + "".join(lines))
     seal_run(where, run.id, plan.plan_hash, {where.metrics.name: sha256_file(where.metrics)}, result.to_bytes())
+
+
+def course_of(path: Path, rules: Stability = Stability()) -> Course:  # noqa: B008 (frozen)
+    """What a result says of the course of a run with these metrics."""
+    return course(read_curves(path), loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score)
 
 
 def seal_again(folder: Path) -> None:
     """Seal what is on disk of every run, as if it had ended so."""
+    rules = Plan.read(ResultsFolder(folder).plan).study.stability
     for path in folder.glob("runs/*/seal.json"):
         where = path.parent
+        result = Result.read(where / "result.json")
+        result.model_copy(update={"course": course_of(where / "metrics.jsonl", rules)}).replace(where / "result.json")
         there = [file for file in where.rglob("*") if file.is_file() and file != path]
         files = {file.relative_to(where).as_posix(): sha256_file(file) for file in there}
         RunSeal.read(path).model_copy(update={"files": files, "before": {}}).replace(path)

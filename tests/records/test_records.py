@@ -23,6 +23,7 @@ from ablationlab.records.run import (
     read_progress,
 )
 from ablationlab.records.storage import SCHEMA_VERSION, ResultsFolder
+from ablationlab.stats.stability import course
 
 ANY_FLOAT = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308])
 
@@ -37,6 +38,7 @@ def result(**changes: Any) -> Result:
         "data_order_hash": "ab",
         "divergence": None,
         "metrics": {"validation_loss": 3.25, "perplexity": 25.79, "bits_per_byte": None},
+        "course": course({"step": np.arange(1.0, 13), "loss": np.full(12, 3.5)}, spike_threshold=7.0),
         "checkpoint": "step-00000012",
         "weights_sha256": "cd",
         "timing": Timing(train_seconds=1.5, tokens_per_second=512.0, starts=1),
@@ -74,7 +76,7 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path):
     record.create(tmp_path / "result.json")
     assert Result.read(tmp_path / "result.json") == record
     data = json.loads((tmp_path / "result.json").read_text())
-    assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "result")
+    assert (data["schema_version"], data["kind"]) == (Result.VERSION, "result")
 
 
 @given(ANY_FLOAT, ANY_FLOAT)
@@ -121,7 +123,7 @@ def test_a_record_of_another_version_is_refused_with_both_versions(tmp_path):
     path.write_text(json.dumps({**json.loads(result().to_bytes()), "schema_version": 1}))
     with pytest.raises(RecordError) as caught:
         Result.read(path)
-    assert str(caught.value) == f"{path} has schema version 1; this program reads {SCHEMA_VERSION}"
+    assert str(caught.value) == f"{path} has schema version 1; this program reads {Result.VERSION}"
 
 
 @pytest.mark.parametrize(

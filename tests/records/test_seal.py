@@ -122,6 +122,15 @@ def test_an_altered_file_is_accepted_on_request_as_a_deviation_that_stays(folder
         read_results(folder)
 
 
+def test_curves_that_no_run_keeps_are_not_missed_and_change_no_number(folder):
+    whole = analyze(read_results(folder))
+    for path in folder.glob("runs/*/metrics.jsonl"):
+        path.unlink()
+    assert analyze(read_results(folder)) == whole
+    page = make_report(folder, parts=["page"], say=lambda text: None)[0].read_text()
+    assert "altered-records" not in page
+
+
 def test_lowering_three_losses_no_longer_turns_the_verdict(tmp_path):
     def worse(variant: str, regime: str, seed: int):
         found = dict(outcome("none", regime, seed) or {})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ablationlab.stats import paired_t_interval
-from ablationlab.stats.curves import LossCurve, at_equal_cost, at_equal_loss, smoothed
+from ablationlab.stats.curves import POINTS, LossCurve, at_equal_cost, at_equal_loss, smoothed, thinned
 
 
 def test_a_costlier_arm_is_read_where_the_cheaper_one_ends():
@@ -66,3 +66,23 @@ def test_equal_arms_are_found_equal_as_often_as_the_level_says():
             outside[name] += not interval.low <= 0 <= interval.high
     for name, times in outside.items():
         assert times / studies == pytest.approx(0.05, abs=0.03), name
+
+
+def test_a_thinned_curve_reads_like_the_whole_one():
+    steps = np.arange(1.0, 5001)
+    losses = 1.5 + 2.7 * np.exp(-steps / 700) + 0.04 * np.random.default_rng(0).standard_normal(5000)
+    few, whole = thinned({"step": steps, "loss": losses}), LossCurve.of(steps, smoothed(losses), 5000)
+    assert (few.metric, len(few.steps), few.steps[0], few.steps[-1]) == ("loss", POINTS, 1, 5000)
+    kept = LossCurve.of(few.steps, few.losses, 5000)
+    for cost in (800.0, 2000.0, 4999.0):
+        assert kept.at(cost) == pytest.approx(whole.at(cost), abs=0.01)
+    assert kept.reaches(2.0) == pytest.approx(whole.reaches(2.0), rel=0.02)
+
+
+def test_the_validation_loss_is_kept_where_it_was_taken():
+    steps = np.arange(1.0, 31)
+    taken = np.where(steps % 10 == 0, 3.0 - steps / 100, np.nan)
+    few = thinned({"step": steps, "loss": np.full(30, 9.0), "curve_loss": taken})
+    assert (few.metric, few.steps, few.losses) == ("curve_loss", (10, 20, 30), (2.9, 2.8, 2.7))
+    assert thinned({"step": steps[:1], "loss": np.array([2.0])}) is None
+    assert thinned({}) is None

@@ -38,7 +38,6 @@ def test_a_planted_spike_is_found_at_its_step():
     found = spike_score(losses)
     assert found.score > SPIKE_SCORE
     assert 151 <= found.step <= 159  # the worst of its ten steps
-    assert found.loss - found.loss_before == pytest.approx(1.0, abs=0.15)
 
 
 def test_most_lasting_jumps_are_found_and_a_single_outlying_batch_is_not():

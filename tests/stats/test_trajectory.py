@@ -13,7 +13,8 @@ from ablationlab.stats.stability import EarlyWarning, StackWatch, Watch, largest
 
 
 def course(losses, norms):
-    return trajectory.course(losses, norms, spike_threshold=SPIKE_SCORE)
+    curves = {"step": np.arange(1, len(losses) + 1.0), "loss": np.array(losses), "gradient_norm": np.array(norms)}
+    return trajectory.course(curves, spike_threshold=SPIKE_SCORE)
 
 
 def falling(steps: int = 300, noise: float = 0.04, seed: int = 0) -> np.ndarray:
@@ -76,7 +77,8 @@ def test_the_mean_training_loss_is_the_area_under_the_curve():
     x = falling()
     found = course(x, np.ones(300))
     assert found.mean_training_loss == pytest.approx(x.mean())
-    assert found.measures()["mean_training_loss"] == found.mean_training_loss
+    assert found.measure("mean_training_loss") == found.mean_training_loss
+    assert found.initial_loss == x[0]
 
 
 # --- gradient spikes --------------------------------------------------------------------------------------

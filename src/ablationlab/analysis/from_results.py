@@ -47,7 +47,7 @@ def read_results(
     look = _look(plan, results)
     as_planned = sealed and (plan.study.design is None or look is not None) and not _added_seeds(plan)
     study = plan.study
-    done = [ended for run in results.runs if (ended := ended_run(run, study.stability)) is not None]
+    done = [ended for run in results.runs if (ended := ended_run(run)) is not None]
     if not done:
         raise StatisticsError(f"{folder}: no run has a result yet, so there is nothing to analyze. Train it first")
     results.check_runs()

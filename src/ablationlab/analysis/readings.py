@@ -38,7 +38,7 @@ def readings(plan: Plan, done: Sequence[EndedRun]) -> Readings | None:
     kinds: list[ReadingKind] = [kind for kind in ("tokens", "flops", "time") if kind != match]
     timed = _timed_together(runs.values())
     parts = [
-        _reading(plan, kind, variant, regime, runs, curve, timed)
+        _reading(plan, kind, variant, regime, runs, timed)
         for regime in plan.study.regime_names()
         for variant in plan.study.variants
         if variant != baseline
@@ -53,14 +53,10 @@ Runs = Mapping[tuple[str, str, int], EndedRun]
 
 
 def _curve_name(runs: Iterable[EndedRun]) -> CurveName | None:
-    """The validation curve where every run has one, else the training loss."""
-    ended = list(runs)
-    names: tuple[CurveName, ...] = ("curve_loss", "loss")
-    for name in names:
-        counts = [int(np.isfinite(run.run.curves.get(name, np.empty(0))).sum()) for run in ended]
-        if counts and min(counts) >= 2:
-            return name
-    return None
+    """The loss that every run has a curve of."""
+    curves = [ended.result.course.curve for ended in runs]
+    names = {None if curve is None else curve.metric for curve in curves}
+    return names.pop() if len(names) == 1 else None
 
 
 def _timed_together(runs: Iterable[EndedRun]) -> bool:
@@ -72,9 +68,7 @@ def _timed_together(runs: Iterable[EndedRun]) -> bool:
     return len(groups) == 1 and None not in groups
 
 
-def _reading(
-    plan: Plan, kind: ReadingKind, variant: str, regime: str, runs: Runs, curve: CurveName, timed: bool
-) -> CurveReading:
+def _reading(plan: Plan, kind: ReadingKind, variant: str, regime: str, runs: Runs, timed: bool) -> CurveReading:
     baseline, seeds = plan.study.baseline, plan.study.seeds
     pairs = {
         seed: (runs[variant, regime, seed], runs[baseline, regime, seed])
@@ -89,7 +83,7 @@ def _reading(
     shares: list[tuple[float, float]] = []
     reached = 0
     for seed, pair in pairs.items():
-        ours, theirs = (_curve(ended, curve, kind, timed) for ended in pair)
+        ours, theirs = (_curve(ended, kind, timed) for ended in pair)
         if kind == "efficiency":
             if (equal_loss := at_equal_loss(ours, theirs)) is not None:
                 values[seed] = equal_loss.ratio
@@ -149,7 +143,7 @@ def _gap(
     return ReadingGap.OTHER_CONDITIONS if len(where) > 1 else None
 
 
-def _curve(ended: EndedRun, name: CurveName, kind: ReadingKind, timed: bool) -> LossCurve:
+def _curve(ended: EndedRun, kind: ReadingKind, timed: bool) -> LossCurve:
     """Losses by cost. A step costs the same from the first to the last."""
     result = ended.result
     cost: float
@@ -163,8 +157,6 @@ def _curve(ended: EndedRun, name: CurveName, kind: ReadingKind, timed: bool) -> 
         total = result.matmul_flops if kind == "flops" else result.tokens
         assert total is not None, "`_gap` has looked"
         cost = total
-    steps = ended.run.curves["step"]
-    losses = ended.run.curves[name]
-    if name == "loss":
-        losses = ended.smoothed_losses
-    return LossCurve.of(steps * (cost / result.steps), losses, cost)
+    curve = result.course.curve
+    assert curve is not None, "`_curve_name` has looked"
+    return LossCurve.of(np.array(curve.steps) * (cost / result.steps), curve.losses, cost)

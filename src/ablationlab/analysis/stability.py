@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Final, Literal
 
 import numpy as np
@@ -31,25 +30,20 @@ from ablationlab.records.analysis import (
 from ablationlab.records.metrics import FROM_CURVES
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.results import Run
-from ablationlab.records.run import Divergence, FloatArray, MetricFailure, Result, RunRecord
+from ablationlab.records.run import Divergence, MetricFailure, Result, RunRecord
 from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
-from ablationlab.stats.curves import smoothed
 from ablationlab.stats.failures import paired_survival, survival_curve
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.sequential import Looks
 from ablationlab.stats.stability import (
-    Course,
-    Spike,
-    course,
     ended_worse,
     fisher_p,
     independent_gain,
-    spike_score,
     stability_gain,
 )
 
-#: Metrics that no result holds: they are made here, from the course of the run.
+#: Metrics that are measures of a run's course.
 COURSE: Final = (*FROM_CURVES, "mean_gradient_norm")
 
 
@@ -62,37 +56,20 @@ UNSTABLE: Final = frozenset({Instability.DIVERGED, Instability.ENDED_WORSE, Inst
 
 @dataclass(frozen=True)
 class EndedRun:
-    """A run that has its result, and the measures of its course. *initial_loss*: of the first batch, before any update."""
+    """A run that has its result."""
 
     run: Run
     record: RunRecord
     result: Result
-    spike: Spike
-    course: Course
-    initial_loss: float | None
-
-    @cached_property
-    def smoothed_losses(self) -> FloatArray:
-        """The training loss, smoothed to be read at single steps."""
-        return smoothed(self.run.curves["loss"])
-
-    def derived(self) -> dict[str, float | None]:
-        """The measures of its course, by name."""
-        return {"spike_score": self.spike.score, **self.course.measures()}
 
     def metric(self, name: str) -> float | None:
         """A recorded metric, or a measure of the course."""
-        return self.derived()[name] if name in COURSE else self.result.metrics.get(name)
+        return self.result.course.measure(name) if name in COURSE else self.result.metrics.get(name)
 
 
-def ended_run(run: Run, rules: Stability) -> EndedRun | None:
-    """The run with its measures; None where it has not ended."""
-    if run.record is None or run.result is None:
-        return None
-    steps, losses, norms = (run.curves.get(name, np.empty(0)) for name in ("step", "loss", "gradient_norm"))
-    initial = float(losses[0]) if losses.size and steps[0] == 1 and math.isfinite(losses[0]) else None
-    measures = course(losses, norms, loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score)
-    return EndedRun(run, run.record, run.result, spike_score(losses), measures, initial)
+def ended_run(run: Run) -> EndedRun | None:
+    """None where it has not ended."""
+    return None if run.record is None or run.result is None else EndedRun(run, run.record, run.result)
 
 
 def value_of(run: EndedRun | None, name: str) -> Value:
@@ -127,9 +104,10 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
     """Whether the run counts as unstable by what was registered, and why."""
     threshold, times = registered.spike_score, registered.worse_than_start
     ended = ending(run)
-    score = run.spike.score if run is not None else None
+    course = run.result.course if run is not None else None
+    score = course.spike_score if course is not None else None
     final = run.result.metrics.get("validation_loss") if run is not None else None
-    initial = run.initial_loss if run is not None else None
+    initial = course.initial_loss if course is not None else None
     if run is None:
         reason = Instability.NOT_FINISHED
     elif ended is not None:
@@ -148,20 +126,20 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         lr=None if planned.recipe is None else planned.lr,
         state="missing" if run is None else run.result.status,
         spike_score=score,
-        spike_step=run.spike.step if run is not None else None,
+        spike_step=course.spike_step if course is not None else None,
         unstable=None if run is None else reason in UNSTABLE,
         reason=reason,
         loss=final,
         initial_loss=initial,
         divergence=run.result.divergence if run is not None else None,
         steps=planned.steps,
-        measures={} if run is None else {k: v for k, v in run.derived().items() if k != "spike_score"},
+        measures={} if course is None else {name: course.measure(name) for name in COURSE if name != "spike_score"},
     )
 
 
 def measured_names(done: Sequence[EndedRun]) -> list[str]:
     """Course measures that at least one run has a value of."""
-    return [name for name in COURSE if any(run.derived()[name] is not None for run in done)]
+    return [name for name in COURSE if any(run.metric(name) is not None for run in done)]
 
 
 def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> StabilityAnalysis | None:

@@ -147,7 +147,7 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
     stable = stability_of(planned, run, grid.study.stability)
     # The loss before the first update is the same at every rate: any of them can tell it.
     runs = [grid.run(variant, rate, seed) for rate in grid.sweep.rates(variant)]
-    starts = [other.initial_loss for other in runs if other is not None]
+    starts = [other.result.course.initial_loss for other in runs if other is not None]
     initial = next((loss for loss in starts if loss is not None), None)
     loss = value_of(run, METRIC)
     diverged = isinstance(loss, Absent) and loss.reason == Absence.DIVERGED

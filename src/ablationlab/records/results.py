@@ -120,6 +120,14 @@ class Reader:
         except RecordError:
             return {}
 
+    @cached_property
+    def not_kept(self) -> frozenset[str]:
+        """Files that no analysis reads and no run of the folder keeps, to save room; one that some runs have is missing."""
+        runs = ResultsFolder(self.folder).runs
+        return frozenset(
+            name for name in ("metrics.jsonl", "probes.parquet") if next(runs.glob(f"*/{name}"), None) is None
+        )
+
     def note(self, file: str, text: str) -> None:
         self.damage.setdefault(file, Damage(file, text))
 
@@ -194,7 +202,10 @@ class Run:
 
     def sealed(self, path: Path) -> Collection[str] | None:
         """The hashes that a file in this run's folder may have; None before it has ended."""
-        return None if self.seal is None else self.seal.allowed(path.name)
+        if self.seal is None:
+            return None
+        not_kept = path.name in self.reader.not_kept
+        return (*self.seal.allowed(path.name), *((ABSENT,) if not_kept else ()))
 
     def _read(self, path: Path, reader: Callable[[Path], T]) -> T | None:
         return self.reader.read(path, reader, self.sealed(path))

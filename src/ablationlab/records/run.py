@@ -23,6 +23,7 @@ from ablationlab.records.environment import Environment
 from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, RunRole, WithRecipe
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, open_regular
+from ablationlab.stats.results import Course
 
 FloatArray = NDArray[np.float64]
 
@@ -146,6 +147,7 @@ class Result(Record):
     """
 
     KIND: ClassVar[str] = "result"
+    VERSION: ClassVar[int] = 5
     id: str
     """The run."""
     status: Literal["finished", "diverged"]
@@ -164,6 +166,8 @@ class Result(Record):
     """Values by name of the metric; null for a diverged run."""
     unmeasured: dict[str, MetricFailure] = Field(default_factory=dict)
     """Metrics of the study's own code that raised; `run` tries them again."""
+    course: Course
+    """Spikes, means and the thinned curve, from metrics.jsonl when the run ended."""
     checkpoint: str | None
     """Folder of the final weights."""
     weights_sha256: str | None

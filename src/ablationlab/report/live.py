@@ -106,13 +106,17 @@ def _warnings_of(run: Run, threshold: float) -> list[dict[str, str]]:
     elif run.state == "started":
         text = f"{run.id} stopped at step {count(run.step)} of {count(run.steps)}; run the study again to continue"
         warnings.append({"level": "warn", "text": text})
-    losses = run.curves.get("loss", np.empty(0))
-    if run.state != "diverged" and losses.size and not np.isfinite(losses).all():
-        warnings.append({"level": "bad", "text": f"{run.id}: the loss is not finite"})
-    spike = spike_score(losses)
-    if spike.score is not None and spike.score > threshold:
-        score = f"score {number(spike.score)}, above the registered {setting(threshold)}"
-        warnings.append({"level": "warn", "text": f"{run.id}: loss spike at step {spike.step}, {score}"})
+    if run.result is not None:
+        score, step = run.result.course.spike_score, run.result.course.spike_step
+    else:
+        losses = run.curves.get("loss", np.empty(0))
+        if not np.isfinite(losses).all():
+            warnings.append({"level": "bad", "text": f"{run.id}: the loss is not finite"})
+        spike = spike_score(losses)
+        score, step = spike.score, spike.step
+    if score is not None and score > threshold:
+        text = f"loss spike at step {step}, score {number(score)}, above the registered {setting(threshold)}"
+        warnings.append({"level": "warn", "text": f"{run.id}: {text}"})
     return warnings
 
 

@@ -6,15 +6,20 @@ first reach the higher of their two final losses: each has one, so no seed drops
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ablationlab.stats.results import ThinnedCurve
+
 FloatArray = NDArray[np.float64]
 #: Half the window of `smoothed`, as a share of the curve.
 HALF_WINDOW: Final = 0.02
+#: Points of a curve that a result keeps: four in the window of `smoothed`.
+POINTS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,21 @@ def smoothed(losses: ArrayLike) -> FloatArray:
     low, high = np.maximum(places - half, 0), np.minimum(places + half + 1, values.size)
     means: FloatArray = (sums[high] - sums[low]) / (high - low)
     return means
+
+
+def thinned(curves: Mapping[str, FloatArray]) -> ThinnedCurve | None:
+    """What a result keeps of its loss curve, first and last point included; None without two finite points."""
+    names: tuple[Literal["curve_loss", "loss"], ...] = ("curve_loss", "loss")
+    for name in names:
+        values = curves.get(name, np.empty(0))
+        finite = np.flatnonzero(np.isfinite(values))
+        if finite.size >= 2:
+            values = smoothed(values[finite]) if name == "loss" else values[finite]
+            kept = np.unique(np.linspace(0, finite.size - 1, min(POINTS, finite.size)).round().astype(int))
+            # A float32 has seven digits; more would only fill the record.
+            losses = tuple(float(f"{loss:.7g}") for loss in values[kept])
+            return ThinnedCurve(name, tuple(curves["step"][finite[kept]].astype(int).tolist()), losses)
+    return None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,38 @@ class StatisticalResult:
 
 
 @dataclass(frozen=True)
+class ThinnedCurve(StatisticalResult):
+    """A loss curve at few of its steps, to be read between them: the validation loss where it was taken, else the training
+    loss, smoothed.
+    """
+
+    metric: Literal["curve_loss", "loss"]
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Course(StatisticalResult):
+    """The measures of one run's course; None where its curve is too short, or no threshold was registered."""
+
+    initial_loss: float | None
+    spike_score: float | None
+    spike_step: int | None
+    gradient_spike_score: float | None
+    gradient_spikes: int | None
+    largest_loss_rise: float | None
+    steps_to_loss: int | None
+    mean_training_loss: float | None
+    mean_gradient_norm: float | None
+    curve: ThinnedCurve | None
+
+    def measure(self, name: str) -> float | None:
+        """One of them, by its name in the metric registry."""
+        value: float | None = getattr(self, name)
+        return None if value is None else float(value)
+
+
+@dataclass(frozen=True)
 class PairedSample(StatisticalResult):
     """Summary of n pairs; delta = variant - reference, standard deviations with n - 1.
 

@@ -46,7 +46,7 @@ under- than overstated.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
@@ -58,7 +58,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import fraction
-from ablationlab.stats.results import Gain
+from ablationlab.stats.curves import thinned
+from ablationlab.stats.results import Course, Gain
 
 FloatArray = NDArray[np.float64]
 
@@ -74,8 +75,6 @@ class Spike:
 
     score: float | None
     step: int | None
-    loss_before: float | None = None
-    loss: float | None = None
 
 
 def spike_score(losses: ArrayLike) -> Spike:
@@ -90,7 +89,7 @@ def spike_score(losses: ArrayLike) -> Spike:
         return Spike(None, None)
     at = int(lasting.argmax())
     step = SHORTEST_PAST + at
-    return Spike(float(lasting[at]), step + 1, float(np.median(x[max(0, step - WINDOW) : step])), float(x[step]))
+    return Spike(float(lasting[at]), step + 1)
 
 
 def lasting_scores(x: FloatArray) -> FloatArray | None:
@@ -230,38 +229,29 @@ def _normal_quantile(probability: float) -> float:
 SMOOTH: Final = 5
 
 
-@dataclass(frozen=True)
-class Course:
-    """The measures of one run; None where its curve is too short, or no threshold was registered."""
+def course(curves: Mapping[str, FloatArray], *, loss_threshold: float | None = None, spike_threshold: float) -> Course:
+    """Every measure of one run, from its columns `step`, `loss`, `gradient_norm` and `curve_loss`, as far as it has them.
 
-    gradient_spike_score: float | None
-    gradient_spikes: int | None
-    largest_loss_rise: float | None
-    steps_to_loss: int | None
-    mean_training_loss: float | None
-    mean_gradient_norm: float | None
-
-    def measures(self) -> dict[str, float | None]:
-        """By the names of the metric registry."""
-        return {name: None if value is None else float(value) for name, value in vars(self).items()}
-
-
-def course(
-    losses: ArrayLike, norms: ArrayLike, *, loss_threshold: float | None = None, spike_threshold: float
-) -> Course:
-    """Every measure of one run; what follows the first number that is not finite is left out."""
+    What follows the first number that is not finite is left out.
+    """
+    steps, losses, norms = (curves.get(name, np.empty(0)) for name in ("step", "loss", "gradient_norm"))
     x, g = _curve("losses", losses), _curve("norms", norms)
+    spike = spike_score(x)
     mean_norm = float(g.mean()) if g.size else None
     positive = np.flatnonzero(g <= 0)
     g = np.log(g[: positive[0]] if positive.size else g)
     scores = lasting_scores(g)
     return Course(
+        initial_loss=float(x[0]) if x.size and steps[0] == 1 else None,
+        spike_score=spike.score,
+        spike_step=spike.step,
         gradient_spike_score=None if scores is None else float(scores.max()),
         gradient_spikes=None if scores is None else _separate(scores, spike_threshold),
         largest_loss_rise=largest_rise(x),
         steps_to_loss=None if loss_threshold is None else steps_to(x, loss_threshold),
         mean_training_loss=float(x.mean()) if x.size else None,
         mean_gradient_norm=mean_norm,
+        curve=thinned(curves),
     )
 
 

@@ -334,6 +334,7 @@ class StackTrainer:
                     corpus=self.corpus,
                     tokens_per_step=self._tokens_per_step(),
                     history=self.history,
+                    rules=self.plan.study.stability,
                 )
         for run in self.runs:
             if self.stack.leads:

@@ -27,7 +27,16 @@ from typing import Any, Literal
 from ablationlab.core.errors import RecordError, RunFailure, nearest
 from ablationlab.records.environment import Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
-from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, Start, Timing, TrainerFailure
+from ablationlab.records.run import (
+    METRICS_HEADER,
+    Divergence,
+    Result,
+    RunRecord,
+    Start,
+    Timing,
+    TrainerFailure,
+    read_curves,
+)
 from ablationlab.records.seal import seal_run
 from ablationlab.records.settings import Trainer, file_name
 from ablationlab.records.storage import (
@@ -40,6 +49,7 @@ from ablationlab.records.storage import (
     replace,
     sha256_file,
 )
+from ablationlab.stats.stability import course
 from ablationlab.study.trainers import TRAINERS, command_line, nearest_key, passed_settings
 from ablationlab.training.own_run import (
     FOLDER_VARIABLE,
@@ -102,7 +112,7 @@ def train_run(
                 _run_program(own, run, folder, plan.execution.threads, visible, lock, progress.look, should_stop)
             else:
                 _call_trainer(own, folder, progress.look, should_stop)
-            _conclude(own, run, plan.plan_hash, folder, starts, time.monotonic() - began)
+            _conclude(plan, run, folder, starts, time.monotonic() - began)
         except RunFailure as error:
             created = datetime.now(UTC).isoformat(timespec="seconds")
             TrainerFailure(id=run.id, error=str(error), created=created).replace(folder.failure)
@@ -434,10 +444,10 @@ def _first(lines: Sequence[Mapping[str, Any]], key: str) -> Any:
     return next((line[key] for line in lines if key in line), None)
 
 
-def _conclude(
-    own: Trainer, run: PlannedRun, plan_hash: str, folder: RunFolder, starts: tuple[Start, ...], seconds: float
-) -> None:
+def _conclude(plan: Plan, run: PlannedRun, folder: RunFolder, starts: tuple[Start, ...], seconds: float) -> None:
     """metrics.jsonl and result.json, from what was reported."""
+    own, rules = plan.study.trainer, plan.study.stability
+    assert own is not None
     lines = reported_lines(folder.path)
     _check_kinds(lines, folder.path / REPORTED)
     steps = _merged(step_lines(lines), _matched(own.patterns, folder.path / OUTPUT))
@@ -464,6 +474,9 @@ def _conclude(
         data_order_hash=_last(lines, "data_order"),
         divergence=divergence,
         metrics={name: metrics.get(name) if status == "finished" else None for name in own.metrics},
+        course=course(
+            read_curves(folder.metrics), loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score
+        ),
         checkpoint=None,
         weights_sha256=None,
         initial_weights=_first(lines, "initial_weights"),  # a run that is continued begins with others
@@ -477,7 +490,7 @@ def _conclude(
     )
     paths = [folder.metrics, *(folder.path / name for name in (SETTINGS, REPORTED, OUTPUT, STARTS))]
     files = {path.name: sha256_file(path) for path in paths if path.exists()}
-    seal_run(folder, run.id, plan_hash, files, result.to_bytes())
+    seal_run(folder, run.id, plan.plan_hash, files, result.to_bytes())
     result.create(folder.result)
 
 

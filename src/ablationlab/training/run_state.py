@@ -37,9 +37,9 @@ from ablationlab.records.run import (
     read_curves,
 )
 from ablationlab.records.seal import close_evaluation, seal_evaluation, seal_run
-from ablationlab.records.settings import Study, file_name
+from ablationlab.records.settings import Stability, Study, file_name
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace, sweep
-from ablationlab.stats.stability import EarlyWarning, StackWatch
+from ablationlab.stats.stability import EarlyWarning, StackWatch, course
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import AppendLog, MetricsLog, Saved, kept_part
 from ablationlab.training.finished import FinishedRun, own_metrics
@@ -193,6 +193,7 @@ class RunState:
         corpus: TokenizedCorpus,
         tokens_per_step: int,
         history: tuple[Start, ...],
+        rules: Stability,
     ) -> None:
         """Write result.json: *totals* are of the whole validation split, or None where no run of the stack lives."""
         if not self.folder.record.exists():
@@ -224,6 +225,11 @@ class RunState:
             divergence=self.divergence,
             metrics=checked_metrics(measured),
             unmeasured=failures,
+            course=course(
+                read_curves(self.folder.metrics),
+                loss_threshold=rules.loss_threshold,
+                spike_threshold=rules.spike_score,
+            ),
             checkpoint=checkpoints.path_of(self.folder, saved.record.step).name,
             weights_sha256=saved.record.files[checkpoints.WEIGHTS],
             history=history,  # with this start, which validates, even if it trained nothing
