@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,20 @@ from ablationlab.report.make import with_analysis
 from analysis.builder import build, outcome, seal_again, study
 
 VARIANTS = ["none", "layernorm", "rmsnorm"]
+
+
+def unfolded(page: str) -> str:
+    """A page with everything unfolded that its script would unfold."""
+    packed = re.search(r'id="page-more">([^<]*)<', page)
+    assert packed is not None
+    folds = json.loads(zlib.decompress(base64.b64decode(packed[1])))["folds"]
+    return re.sub(
+        r'(<tr class="detail" id="(\w+)-more" hidden><td[^>]*>)',
+        lambda place: place[1] + folds[place[2]],
+        page,
+    )
+
+
 BLOCKS = ["input", "block-1", "block-2", "block-3"]
 
 

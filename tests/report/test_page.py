@@ -17,9 +17,9 @@ from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page import page_html, write_page
 from ablationlab.report.page.build import SECTIONS
 from ablationlab.report.page.design import strip
-from ablationlab.report.page.embed import by_column, json_for_script, policy
+from ablationlab.report.page.embed import by_column, json_for_script, packed, policy
 from analysis.builder import HYPOTHESES, build, outcome, seal_again, study
-from report.maker import full, made, sweep
+from report.maker import full, made, sweep, unfolded
 
 EVIL = "<script>alert(1)</script><!-- <img src=x onerror=alert(2)> {{ 7*7 }} \"'&"
 ORDER = [
@@ -282,12 +282,26 @@ def test_markup_in_names_shows_as_text(visit: Callable[..., Any], hostile: Path)
     assert seen.page.title().startswith(EVIL[:20])
     assert EVIL in seen.page.locator(".question").text_content()
     assert seen.page.locator("[data-pick=variants]").nth(1).text_content() == EVIL
+    seen.page.evaluate("document.querySelectorAll('.more').forEach((button) => button.click())")
+    assert seen.page.locator("#comparisons-table tr.detail").count() > 0
+    assert seen.page.locator("#comparisons-table tr.detail > td:empty").count() == 0
     assert seen.page.locator("main img, header img").count() == 0
-    assert seen.page.locator("script").count() == 4
+    # Data, compressed data, the compressed library and the library, and the page's own two.
+    assert seen.page.locator("script").count() == 6
     assert dialogs == []
     # Charts whose every mark is of an unknown variant are empty, which Vega warns of.
     assert [text for text in seen.said if not (text.startswith("warning: WARN") and "Infinity" in text)] == []
     assert seen.asked == [hostile.as_uri()]
+
+
+def test_compressed_text_is_smaller_and_comes_back():
+    import base64
+    import zlib
+
+    text = "a ± b </script> " * 100
+    assert len(packed(text)) < len(text) / 5
+    assert zlib.decompress(base64.b64decode(packed(text))).decode() == text
+    assert packed(text) == packed(text)
 
 
 def test_json_inside_a_script_cannot_end_it():
@@ -439,7 +453,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path):
 def test_links_hold_when_the_report_lies_elsewhere(tmp_path: Path):
     results = made(tmp_path / "results")
     path = write_page(results, tmp_path / "elsewhere")
-    assert "../results/runs/" in path.read_text()
+    assert "../results/runs/" in unfolded(path.read_text())
 
 
 def test_a_table_of_runs_has_a_page(tmp_path: Path):

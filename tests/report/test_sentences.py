@@ -10,10 +10,12 @@ import pytest
 from ablationlab.records.results import Results
 from ablationlab.report.page import page_html
 
+from .maker import unfolded
+
 
 def text_of(results: Results) -> str:
     """What a reader sees of the page: no scripts, no styles, no markup."""
-    page = re.sub(r"<(script|style).*?</\1>", " ", page_html(results, results.folder), flags=re.S)
+    page = re.sub(r"<(script|style).*?</\1>", " ", unfolded(page_html(results, results.folder)), flags=re.S)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
 
 

@@ -105,7 +105,10 @@ Cells = Mapping[Column, Cell | Value]
 
 @dataclass(frozen=True)
 class Fold:
-    """What unfolds below a row of the page: the row's *anchor*, what it is about, and HTML that is safe already."""
+    """What unfolds below a row of the page: the row's *anchor*, what it is about, and HTML that is safe already.
+
+    The row has an empty place for it, which the page's script fills: thousands of them would be most of a page.
+    """
 
     anchor: str
     about: str
@@ -269,7 +272,7 @@ class Table:
         )
         return (
             f'<tbody id="{anchor}"{self._about(row)}><tr>{self._html_cells(row)}<td class="c-more">{more}</td></tr>'
-            f'<tr class="detail" id="{anchor}-more" hidden><td colspan="{width}">{fold.html}</td></tr></tbody>\n'
+            f'<tr class="detail" id="{anchor}-more" hidden><td colspan="{width}"></td></tr></tbody>\n'
         )
 
     def html_standalone(self) -> str:
@@ -457,7 +460,8 @@ def _html_cell(top: tuple[Column, Cell], *below: tuple[Column, Cell], first: boo
     text += "".join(f"<small{_class(tone)}>{escape(aside)}</small>" for aside, tone in asides if aside)
     classes = [f"c-{column.key}", *(["n"] if column.align == "right" else []), *([cell.tone] if cell.tone else [])]
     number = cell.value if isinstance(cell.value, int | float) and not isinstance(cell.value, bool) else None
-    sort = f' data-value="{number}"' if number is not None else ""
+    key = "" if number is None else f"{number:.7g}"
+    sort = f' data-value="{key}"' if key and key != text else ""  # the page sorts by it, else by the text
     tag, scope = ("th", ' scope="row"') if first else ("td", "")
     return f"<{tag}{scope}{_class(*classes)}{sort}>{text}</{tag}>"
 

@@ -50,8 +50,11 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
         return ()
     seeds = [
         {
-            **_row(point),
+            "run": point.run,
+            "variant": point.variant,
+            "lr": point.lr,
             "seed": str(point.seed),
+            "counted": point.counted,
             "end": "diverged" if point.state == "diverged" else "finished",
             "why": instability(analysis, point),
         }

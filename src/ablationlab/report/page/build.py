@@ -23,7 +23,7 @@ from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import main_metrics
 from ablationlab.report.page import design, sentences
-from ablationlab.report.page.embed import asset, by_column, json_for_script, policy, render, vega_bundle
+from ablationlab.report.page.embed import asset, by_column, json_for_script, packed, policy, render, vega_bundle
 from ablationlab.report.page.folds import comparison_folds, listed_runs, run_folds
 from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
 from ablationlab.report.tables.ablation import ablation_table
@@ -48,7 +48,7 @@ from ablationlab.report.tables.tasks import task_table
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Analysis, Comparison
     from ablationlab.records.results import Results
-    from ablationlab.report.table import Table
+    from ablationlab.report.table import Fold, Table
 
 SECTIONS = (
     ("verdict", "Verdict"),
@@ -174,8 +174,13 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "policy": policy(vega, shared, script),
         "unpaired": sentences.unpaired(results),
     }
-    tables = dict.fromkeys(ANALYSIS_TABLES, "") | _record_tables(results, listed, anchors, runs, folder)
-    tables |= {} if analysis is None else _analysis_tables(results, analysis, anchors, runs)
+    folded = run_folds(results, listed.runs, runs, folder)
+    tables = dict.fromkeys(ANALYSIS_TABLES, "") | _record_tables(results, listed, anchors, folded)
+    if analysis is not None:
+        order = _registered_first(results, analysis)
+        opened = comparison_folds(results, order, anchors, runs)
+        tables |= _analysis_tables(results, analysis, order, anchors, opened)
+        folded += opened
     compact = (
         None if analysis is None else ablation_table(analysis, results.verdict, colours(results), most=MOST_ABLATIONS)
     )
@@ -186,10 +191,11 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "page.html.j2",
         context,
         style=asset("style.css"),
-        vega=vega,
+        vega=packed(vega),
         shared=shared,
         script=script,
-        data=_data(results, drawn, groups, compact),
+        data=_data(results, compact),
+        more=packed(json_for_script(_more(drawn, groups, folded))),
         **tables,
     )
 
@@ -211,14 +217,22 @@ ANALYSIS_TABLES = (
 )
 
 
-def _analysis_tables(
-    results: Results, analysis: Analysis, anchors: dict[str, str], runs: dict[str, str]
-) -> dict[str, str]:
-    """The registered comparisons first, those of the primary metric foremost; then tables of their own for some families."""
-    order = sorted(
+def _registered_first(results: Results, analysis: Analysis) -> list[Comparison]:
+    """The registered comparisons first, those of the primary metric foremost."""
+    return sorted(
         analysis.comparisons,
         key=lambda comparison: (comparison.label != "registered", comparison.metric != results.primary),
     )
+
+
+def _analysis_tables(
+    results: Results,
+    analysis: Analysis,
+    order: Sequence[Comparison],
+    anchors: dict[str, str],
+    folds: Sequence[Fold],
+) -> dict[str, str]:
+    """All comparisons in this *order*, each with its fold; then tables of their own for some families."""
     regimes = len(analysis.regimes)
     whole = comparison_table("comparisons", "Table of comparisons", order, regimes, columns=PAGE)
     tables = {
@@ -227,7 +241,7 @@ def _analysis_tables(
             sortable=True,
             tall=True,
             caption=False,
-            folds=comparison_folds(results, order, anchors, runs),
+            folds=folds,
         )
     }
     for section, title in (("evaluation", "tasks and macro averages"), ("calibration", "calibration")):
@@ -271,10 +285,8 @@ def _section_of(results: Results, comparison: Comparison) -> str:
     return section or ("evaluation" if comparison.task is not None else "")
 
 
-def _record_tables(
-    results: Results, listed: Results, anchors: dict[str, str], runs: dict[str, str], folder: Path
-) -> dict[str, str]:
-    """Tables of the plan, the runs (those of *listed*) and a replication."""
+def _record_tables(results: Results, listed: Results, anchors: dict[str, str], folds: Sequence[Fold]) -> dict[str, str]:
+    """Tables of the plan, the runs (those of *listed*, each with its fold) and a replication."""
     plan = results.plan
     replication = ""
     if (found := results.replication) is not None:
@@ -289,7 +301,6 @@ def _record_tables(
         rate = () if results.own_trainer else ("lr",)
         shown = ("run", "seed", *rate, "state", "steps", *(("regime",) if len(results.regimes) > 1 else ()))
         table = run_table(listed).only(*shown, *main_metrics(results.runs, plan))
-        folds = run_folds(results, listed.runs, runs, folder)
         runs_table = table.html(id="runs-table", sortable=True, tall=True, caption=False, folds=folds)
     return {
         "replication_tables": replication,
@@ -372,8 +383,8 @@ def _groups(figures: Sequence[Figure]) -> list[FigureGroup]:
     return groups
 
 
-def _data(results: Results, drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], compact: Table | None) -> str:
-    small = {figure.key for section in groups.values() for group in section if group.family for figure in group.figures}
+def _data(results: Results, compact: Table | None) -> str:
+    """What the page needs at once."""
     return json_for_script(
         {
             "variants": list(results.variants),
@@ -383,19 +394,27 @@ def _data(results: Results, drawn: Figures, groups: Mapping[str, Sequence[Figure
             "copies": {} if compact is None else {"markdown": compact.markdown(), "latex": compact.latex()},
             "dark": dict(DARK_OF),
             "config": {"light": config(), "dark": config(dark=True)},
-            "charts": {
-                figure.key: {
-                    "spec": figure.bare,
-                    "height": min(figure.height, SMALL) if figure.key in small else figure.height,
-                    "alt": figure.alt,
-                    "small": figure.key in small,
-                    "tools": figure.tools,
-                    "data": {name: by_column(rows) for name, rows in figure.data.items()},
-                }
-                for figure in drawn.every()
-            },
         }
     )
+
+
+def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: Iterable[Fold]) -> dict[str, Any]:
+    """Most of the page's bytes: its charts, and what unfolds below rows, by anchor."""
+    small = {figure.key for section in groups.values() for group in section if group.family for figure in group.figures}
+    return {
+        "charts": {
+            figure.key: {
+                "spec": figure.bare,
+                "height": min(figure.height, SMALL) if figure.key in small else figure.height,
+                "alt": figure.alt,
+                "small": figure.key in small,
+                "tools": figure.tools,
+                "data": {name: by_column(rows) for name, rows in figure.data.items()},
+            }
+            for figure in drawn.every()
+        },
+        "folds": {fold.anchor: fold.html for fold in folds},
+    }
 
 
 def _no_verdict(results: Results) -> str:

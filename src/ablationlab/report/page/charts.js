@@ -38,5 +38,11 @@ window.ablationlab = (() => {
     }));
   }
 
-  return { expand, recolour, broken };
+  /* A part of the page that is compressed, as text. */
+  async function unpack(id) {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (sign) => sign.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  }
+
+  return { expand, recolour, broken, unpack };
 })();

@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const narrow = () => window.innerWidth < 560;
 
-  const { expand, recolour, broken } = window.ablationlab;
+  const { expand, recolour, broken, unpack } = window.ablationlab;
 
   /* ---- light and dark ---- */
   const wanted = window.matchMedia("(prefers-color-scheme: dark)");
@@ -131,7 +131,16 @@
     };
     return change(spec);
   }
-  const charts = page.charts;
+  /* Compressed: the charts, what unfolds below rows, and the script that draws. */
+  let charts = {};
+  const loaded = Promise.all(["page-more", "vega"].map(unpack)).then(([more, code]) => {
+    const script = document.createElement("script");
+    script.textContent = code;
+    document.head.append(script);
+    const parts = JSON.parse(more);
+    charts = parts.charts;
+    return parts;
+  });
   const views = new Map();
   function settings(small, width) {
     const base = dark() ? page.config.dark : page.config.light;
@@ -278,7 +287,9 @@
   document.querySelectorAll(".more").forEach((button) => button.addEventListener("click", () => {
     const open = button.getAttribute("aria-expanded") !== "true";
     button.setAttribute("aria-expanded", String(open));
-    document.getElementById(button.getAttribute("aria-controls")).hidden = !open;
+    const detail = document.getElementById(button.getAttribute("aria-controls"));
+    detail.hidden = !open;
+    if (!detail.textContent) loaded.then((parts) => { detail.cells[0].innerHTML = parts.folds[detail.parentElement.id]; });
   }));
   const filters = [...document.querySelectorAll("#comparison-filters select")];
   function filter() {
@@ -364,6 +375,6 @@
   window.addEventListener("resize", arrange);
 
   if (kinds.some((kind) => shown[kind].length < page[kind].length)) select(); else filter();
-  redraw();
   follow();
+  loaded.then(redraw).catch((error) => document.querySelectorAll("[data-chart]").forEach((holder) => fail(holder.dataset.chart, error)));
 })();
