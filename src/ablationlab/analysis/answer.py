@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablationlab.analysis.verdict.evidence import gather
-from ablationlab.analysis.wording import listed, margin_of, name_of
+from ablationlab.analysis.wording import change, listed, margin_of, name_of
 from ablationlab.core.format import count, difference, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
@@ -22,6 +22,8 @@ MOST_GROUPS, MOST_IN_REGIMES = 4, 2
 MOST_VARIANTS = 6
 #: More differences than this are told by the smallest and the largest.
 MOST_SIZES = 3
+#: More variants than this, of one decision, are counted, and the best of them is named.
+MOST_NAMED = 4
 #: Variants, at most, whose decisions in regimes that are not registered are told, too.
 MOST_LEADS = 3
 
@@ -47,10 +49,10 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
     if registered and _too_many(groups, verdicts):
         others = [decided for decided in verdicts if decided.label != "registered"]
         if others and len({decided.variant for decided in others}) <= MOST_LEADS:
-            leads = f" Not registered, leads only: {_counted(others)}"
+            leads = f" Not registered, leads only: {_counted(analysis, others)}"
         verdicts, groups = registered, _groups(registered)
     if _too_many(groups, verdicts):
-        text = _counted(verdicts)
+        text = _counted(analysis, verdicts)
     else:
         told = sorted(groups, key=lambda group: group.label == "exploratory")
         known = {(decided.variant, decided.decision) for decided in registered}
@@ -254,14 +256,15 @@ _DECIDED = {
 }
 
 
-def _counted(verdicts: Sequence[VariantVerdict]) -> str:
+def _counted(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> str:
     """``layernorm: use it in deep and no-warmup, keep the baseline in 4 of 6 regimes.`` for every variant; in one regime
-    ``Use it: rotary and muon. Undecided: swiglu.``"""
+    ``Use: rotary and muon. Undecided: swiglu.``"""
     sentences = []
     if len(places := {decided.regime for decided in verdicts}) == 1:
-        variants = grouped((_DECIDED[decided.decision], decided.variant) for decided in verdicts)
-        text = ". ".join(f"{words[:1].upper()}{words[1:]}: {listed(named)}" for words, named in variants.items())
-        return f"Each at its own best learning rate. {text}." if places == {TUNED} else f"{text}."
+        alike = grouped((_DECIDED[decided.decision].replace(" it", ""), decided) for decided in verdicts)
+        for words, members in sorted(alike.items(), key=lambda item: not item[0].startswith("use")):
+            sentences.append(f"{words[:1].upper()}{words[1:]}: {_named(analysis, members, len(verdicts))}.")
+        return " ".join([*sentences, *(["Every arm has its own best learning rate."] if places == {TUNED} else [])])
     for variant in dict.fromkeys(decided.variant for decided in verdicts):
         mine = [decided for decided in verdicts if decided.variant == variant]
         regimes = grouped((_DECIDED[decided.decision], decided.regime) for decided in mine)
@@ -271,6 +274,19 @@ def _counted(verdicts: Sequence[VariantVerdict]) -> str:
         ]
         sentences.append(f"{variant}: {', '.join(parts)}.")
     return " ".join(sentences)
+
+
+def _named(analysis: Analysis, alike: Sequence[VariantVerdict], judged: int) -> str:
+    """The variants; of many, how many of all that were *judged*, and the best by the primary metric."""
+    if len(alike) <= MOST_NAMED:
+        return listed(decided.variant for decided in alike)
+    known = [(decided, main_comparison(analysis, decided)) for decided in alike]
+    sized = [(decided, it) for decided, it in known if it is not None and it.delta is not None and it.direction]
+    text = f"{count(len(alike))} of {count(judged)} variants"
+    if not sized or len({it.metric for _, it in sized}) > 1:
+        return text
+    best, comparison = min(sized, key=lambda pair: (pair[1].delta or 0.0) * (1 if pair[1].direction == "lower" else -1))
+    return f"{text}, the best of them {best.variant} ({change(comparison)})"
 
 
 def _where(analysis: Analysis, regimes: tuple[str, ...]) -> str:
@@ -306,6 +322,8 @@ def _amounts(comparisons: Sequence[Comparison]) -> str:
         sizes, joined = [_shown(comparison) for comparison in comparisons], " to ".join
     else:
         sizes, joined = [_shown(comparison) for comparison in comparisons], listed
+    if len(set(sizes)) == 1:
+        return with_unit(*sizes[0])
     if len({unit for _, unit in sizes}) > 1:
         return joined([with_unit(*size) for size in sizes])
     return with_unit(joined([size for size, _ in sizes]), sizes[0][1])

@@ -981,7 +981,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.KEEP_BASELINE if verdict.rule == Rule.LESS_STABLE:
             return f"Keep {baseline}: {variant} is less stable."
         case Decision.KEEP_BASELINE:
-            return f"Keep {baseline}: with {variant}, {metric} is worse ({moved}){_setting(evidence)}."
+            return f"Keep {baseline}: {variant} is worse ({moved}){_setting(evidence)}."
         case Decision.NO_VERDICT:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
@@ -1052,7 +1052,9 @@ def _setting(evidence: Evidence) -> str:
         return ", in these unpaired runs" if evidence.unpaired else ", in these runs"
     if evidence.analysis.own_trainer:
         return ", at these settings"
-    return ", each at its own best learning rate" if evidence.regime == TUNED else ", at this budget and learning rate"
+    return (
+        ", both at their own best learning rates" if evidence.regime == TUNED else ", at this budget and learning rate"
+    )
 
 
 def _one_rate(evidence: Evidence) -> str:

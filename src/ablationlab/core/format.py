@@ -8,7 +8,7 @@ break before its unit. Where there is no number, there is a dash. `plain` turns 
 | measured number | `number` | 0.121, 0.500, 1,234, 1.23×10⁸, 4.00×10⁻⁵ |
 | setting, as it was given | `setting` | 0.0003, 10⁻⁸, 3×10⁻⁵ |
 | mean and SD, two digits of the SD | `mean_sd` | 1.6512 ± 0.0043 |
-| difference and interval, two digits of its half width | `difference` | +0.1207 [+0.1167, +0.1246], +3.1 %, ×2.4 |
+| difference and interval, two digits of its half width | `difference` | +0.1207 [+0.1167, +0.1246], +3.1 %, ×12.4 |
 | p-value, two digits and no more than four decimals | `p_value`, `p_clause` | 0.0051, 0.031, 0.27, <0.0001, p = 0.031 |
 | share | `percent` | 43 %, 0.4 % |
 | level of an interval | `level` | 95 %, 99.5 % |
@@ -193,11 +193,11 @@ def difference(
     unit: str = "",
     sign: bool = True,
 ) -> Difference:
-    """A difference on the metric's own scale; of logarithms as a change in percent, or as a factor from ×2 and below ×½.
+    """A difference on the metric's own scale; of logarithms as a change in percent, and as a factor from ×10 on.
 
     An estimate that is not a difference has no *sign* where it is positive.
     """
-    factor = log and delta is not None and abs(delta) >= math.log(2)
+    factor = log and delta is not None and delta >= math.log(10)
     if log:
         delta, low, high = (_from_log(value, factor) for value in (delta, low, high))
         unit = "" if factor else "%"

@@ -66,7 +66,7 @@ SECTIONS = (
     ("runs", "Runs"),
 )
 #: Comparisons that the first screen shows; of more, those that are registered.
-MOST_ABLATIONS = 16
+MOST_ABLATIONS = 8
 #: Sentences of the page that `sentences` makes.
 LEDES = (
     "rules",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ablationlab.analysis.wording import absence, caveat, no_number, sensitivity_reasons
-from ablationlab.core.format import amount, difference, duration, number, p_clause, p_value, setting
+from ablationlab.analysis.wording import absence, adjusted, caveat, no_number, sensitivity_reasons
+from ablationlab.core.format import Difference, amount, difference, duration, level, number, p_clause, p_value, setting
 from ablationlab.records.settings import flattened
 from ablationlab.report.page.embed import macros
 from ablationlab.report.table import Fold
@@ -18,7 +18,10 @@ from ablationlab.report.table import Fold
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
     from ablationlab.records.results import Results, Run
+    from ablationlab.stats import Interval
 
+#: What labels the interval and the p-value that a verdict rests on.
+DECIDES = "decides"
 #: Beyond so many, pairs of a comparison, and of all together, are in pairs.csv alone, and hashes of runs in their own files.
 MOST_PAIRS = MOST_RUNS = 200
 MOST_PAIRS_IN_ALL = 10_000
@@ -61,22 +64,37 @@ def _pairs(results: Results, comparison: Comparison, runs: Mapping[str, str], mo
             results.run_of(arm, comparison.regime, pair.seed) for arm in (comparison.reference, comparison.variant)
         )
         links = ("" if run is None else runs.get(run.id, "") for run in cells)
-        values = (number(pair.reference, 5), number(pair.variant, 5), number(pair.delta, 4, sign=True))
+        log = comparison.transform == "log"
+        delta = difference(pair.delta, log=True).text if log else number(pair.delta, 4, sign=True)
+        values = (number(pair.reference, 5), number(pair.variant, 5), delta)
         rows.append((str(pair.seed), *values, *links))
     return rows
 
 
 def _intervals(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """(method, bounds, what to know): the one that decides first."""
     rows = []
+    if (deciding := comparison.deciding) is not None:
+        bounds = _bounds(comparison, deciding)
+        doubt = f"; the doubt of fitted rates is ±{number(comparison.doubt, 3)}" if comparison.doubt else ""
+        rows.append((DECIDES, bounds.range, f"{level(deciding.level)}, {adjusted(comparison)}{doubt}"))
     for name, interval in comparison.intervals.items():
-        bounds = difference(interval.estimate, interval.low, interval.high)
+        bounds = _bounds(comparison, interval)
         text = bounds.range if interval.status == "ok" else no_number(interval.status, interval.n, interval.method)
-        rows.append((name, text, "" if interval.exact else "resampled"))
+        rows.append((name, text, level(interval.level) + ("" if interval.exact else ", resampled")))
     return rows
 
 
+def _bounds(comparison: Comparison, interval: Interval) -> Difference:
+    log = comparison.transform == "log"
+    return difference(interval.estimate, interval.low, interval.high, log=log, unit=comparison.unit)
+
+
 def _tests(comparison: Comparison) -> list[tuple[str, str, str]]:
-    return [
+    deciding = (
+        [] if comparison.p_adjusted is None else [(DECIDES, p_value(comparison.p_adjusted), adjusted(comparison))]
+    )
+    return deciding + [
         (
             name,
             p_value(test.p) if test.status == "ok" else no_number(test.status, test.n, test.test),

@@ -349,7 +349,7 @@
     for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
     const more = target.querySelector(":scope > tr .more");
     if (more && more.getAttribute("aria-expanded") === "false") more.click();
-    target.scrollIntoView({ block: "center" });
+    (more ? target.rows[0] : target).scrollIntoView({ block: "center" });
   }
   window.addEventListener("hashchange", () => {
     if (location.hash.includes("~")) { readView(); select(); redraw(); }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ablationlab.analysis.answer import spikes_known
@@ -13,6 +14,8 @@ from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
 from ablationlab.report.tables.comparisons import difference_of
 
+#: From so many variants on they are ranked, the best first, unless factors arrange them.
+FEWEST_RANKED = 5
 #: Metrics that may stand as *the* accuracy and *the* speed, the first that was compared.
 ACCURACIES = ("macro_accuracy", "mean_task_accuracy", "next_token_accuracy")
 SPEEDS = ("training_speed",)
@@ -31,7 +34,7 @@ DECISION_TONES: dict[Decision, Tone] = {
 def ablation_table(
     analysis: Analysis, verdict: Verdict | None, colours: dict[str, str] | None = None, *, most: int | None = None
 ) -> Table | None:
-    """A row per arm and regime, the baseline first; None where the primary metric was not compared.
+    """A row per arm and regime, the baseline first, many arms ranked; None where the primary metric was not compared.
 
     *colours*: of the page's variants. Of more comparisons than *most*, those that are not registered are left out.
     """
@@ -62,7 +65,7 @@ def ablation_table(
         here = [comparison for comparison in primary if comparison.regime == regime]
         # Where pairs are missing, the baseline's mean is that of the contrast with the most of them.
         widest = max(here, key=lambda comparison: comparison.n)
-        for comparison in (None, *here):
+        for comparison in (None, *(sorted(here, key=_rank) if _ranked(analysis, primary) else here)):
             arm = analysis.baseline if comparison is None else comparison.variant
             judged = decided.get((regime, arm))
             mean, sd, n, delta, low, high, at = (
@@ -107,6 +110,19 @@ def _primary(analysis: Analysis) -> list[Comparison]:
     )
     found = (analysis.comparison(analysis.primary, regime, arm, analysis.baseline) for regime, arm in pairs)
     return [comparison for comparison in found if comparison is not None]
+
+
+def _ranked(analysis: Analysis, primary: Sequence[Comparison]) -> bool:
+    variants = {comparison.variant for comparison in primary}
+    directed = all(comparison.direction is not None for comparison in primary)
+    return len(variants) >= FEWEST_RANKED and directed and analysis.interactions is None
+
+
+def _rank(comparison: Comparison) -> float:
+    """The smaller the better; what has no difference comes last."""
+    if comparison.delta is None:
+        return math.inf
+    return comparison.delta if comparison.direction == "lower" else -comparison.delta
 
 
 def _variant_cells(comparison: Comparison, judged: VariantVerdict | None) -> Row:
@@ -208,6 +224,7 @@ def _note(
     text = f"Mean ± SD over {runs} {'runs' if unpaired else 'seeds'}. Δ: arm − {first.reference}, "
     text += "unpaired" if unpaired else "paired by seed"
     text += ", as a change in percent or a factor" if first.transform == "log" else ""
+    text += ", best first" if _ranked(analysis, primary) else ""
     scored = "" if accuracy is None else f" Accuracy: {_accuracy_name(analysis, accuracy)}."
     ties = [comparison for comparison in primary if _tied(decided.get((comparison.regime, comparison.variant)))]
     equal = sorted({1 - 2 * c.equivalence.alpha for c in ties if c.equivalence is not None})
