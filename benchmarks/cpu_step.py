@@ -20,7 +20,8 @@ from multiprocessing.connection import Connection
 import numpy as np
 import torch
 
-from ablationlab.model.device import choose_precision, compute_dtype, prepare
+from ablationlab.model.device import compute_dtype, prepare
+from ablationlab.model.machine import choose_precision
 from ablationlab.model.parameters import matmul_flops_per_token
 from ablationlab.records.plan import Execution
 from ablationlab.records.settings import ModelConfig, TrainingConfig, validated

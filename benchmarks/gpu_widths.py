@@ -14,7 +14,8 @@ import time
 import numpy as np
 import torch
 
-from ablationlab.model.device import compute_dtype, gpu_memory, prepare
+from ablationlab.model.device import compute_dtype, prepare
+from ablationlab.model.machine import gpu_memory
 from ablationlab.model.parameters import parameter_count
 from ablationlab.model.rules import step_flops
 from ablationlab.records.plan import Execution

@@ -71,7 +71,7 @@ def test_a_study_that_takes_long_says_so_and_names_a_shorter_one(trained, tmp_pa
     plan = Plan.read(results.plan)
     event = Planned(plan, results, read_runs(plan, results), "")
     assert common._long(event, None) == ""  # tiny: nothing is even timed
-    monkeypatch.setattr(common, "_SHORT_FLOPS", {"cpu": 0})
+    monkeypatch.setattr(costing, "on_slow_machine", lambda plan, workers: costing.Estimate(9000.0, 0.0, "", 0, 0))
     monkeypatch.setattr(costing, "estimate", lambda plan, workers: costing.Estimate(3000.0, 1200.0, "", 0, 0))
     monkeypatch.chdir(STUDIES.parent)
     assert common._long(event, Path("embedding-norm")) == (
@@ -105,3 +105,13 @@ def test_the_estimate_counts_what_scoring_reads(study_table):
     for run in plan.runs:
         assert costing._scored_tokens(plan, run) == (2 * items if run.role == "gate" else items + text)
     assert {run.role for run in plan.runs} == {"compared", "gate"}
+
+
+def test_a_study_that_is_long_even_by_arithmetic_is_timed(study_table, monkeypatch):
+    study = parse_study(study_table({"training.steps": 20_000}))
+    plan = make_plan(study, load_corpus(study.data), "cpu")
+    arithmetic = costing.on_slow_machine(plan, 1)
+    assert arithmetic.seconds > 6 * 20_000 * 8e-3  # steps of one layer take a slow machine 8 ms, whatever their FLOPs
+    monkeypatch.setattr(costing, "_step_seconds", lambda plan, device: 0.001)
+    assert costing.estimate(plan, 1).basis.startswith("from a training step timed here")
+    assert costing.estimate(plan, 1).seconds == pytest.approx(6 * 20.0, rel=0.1)

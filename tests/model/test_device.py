@@ -7,7 +7,8 @@ import torch
 
 from ablationlab.core.errors import PlanError
 from ablationlab.model import ops
-from ablationlab.model.device import choose_device, choose_precision, compile_kernels, compute_dtype, prepare
+from ablationlab.model.device import compile_kernels, compute_dtype, prepare
+from ablationlab.model.machine import choose_device, choose_precision
 from ablationlab.records.plan import Execution
 
 

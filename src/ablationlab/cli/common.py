@@ -303,8 +303,6 @@ class RunView:
 
 #: A study that will take longer than this says so first, in seconds; and how long a shorter version of it should take.
 _LONG, _SHORT = 600.0, 120.0
-#: FLOPs of matrix products below which no such device takes that long, so that nothing needs to be timed.
-_SHORT_FLOPS = {"cpu": 5e12, "cuda": 5e14}
 
 
 def _long(event: Planned, study: Path | None) -> str:
@@ -313,13 +311,13 @@ def _long(event: Planned, study: Path | None) -> str:
     waiting = [run.planned for run in event.runs if not run.done]
     if any(run.recipe is None for run in waiting):
         return ""
-    if sum(run.budget.matmul_flops for run in waiting) < _SHORT_FLOPS[plan.execution.device]:
-        return ""
-    from ablationlab.instrument.costing.estimate import estimate
+    from ablationlab.instrument.costing.estimate import estimate, on_slow_machine
     from ablationlab.pipeline import worker_count
 
-    cost = estimate(plan, worker_count(plan, None))
-    share = len(waiting) / len(plan.runs)
+    workers, share = worker_count(plan, None), len(waiting) / len(plan.runs)
+    if share * on_slow_machine(plan, workers).seconds < _LONG:
+        return ""  # nothing needs to be timed
+    cost = estimate(plan, workers)
     left = replace(cost, training_seconds=cost.training_seconds * share, scoring_seconds=cost.scoring_seconds * share)
     return long_notice(left, study)
 
@@ -328,10 +326,9 @@ def long_notice(cost: Estimate, study: Path | None) -> str:
     """How long a study takes here, and what to try meanwhile; nothing of a short one."""
     from ablationlab.report.terminal import time_needed
 
-    seconds = cost.training_seconds + cost.scoring_seconds
-    if seconds < _LONG:
+    if cost.seconds < _LONG:
         return ""
-    shorter = shorter_study(study, seconds)
+    shorter = shorter_study(study, cost.seconds)
     meanwhile = f" Meanwhile, a shorter one: ablationlab run {shorter}" if shorter is not None else ""
     return f"This study takes about {plain(time_needed(cost))} on this machine.{meanwhile}"
 

@@ -42,7 +42,7 @@ def main() -> None:
         signal.signal(number, note)
     code = 0
     with exit_on_failure(_print_event):
-        from ablationlab.model.device import choose_device
+        from ablationlab.model.machine import choose_device
         from ablationlab.training.distributed.ranks import Ranks
 
         ranks = Ranks.join(choose_device(options.device)[0])

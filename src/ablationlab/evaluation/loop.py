@@ -26,7 +26,8 @@ from ablationlab.evaluation.runs import OpenEvaluation, RunWeights, load_final, 
 from ablationlab.evaluation.tasks import ProcessTaskBuilder, Tasks, write_suite
 from ablationlab.evaluation.throughput import Throughput
 from ablationlab.evaluation.tokens import NextTokens
-from ablationlab.model.device import choose_device, prepare
+from ablationlab.model.device import prepare
+from ablationlab.model.machine import choose_device
 from ablationlab.records.evaluation import Evaluation, Weights, evaluation_path, suite_path
 from ablationlab.records.plan import Execution, Plan, PlannedRun
 from ablationlab.records.results import read_runs

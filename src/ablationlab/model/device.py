@@ -1,4 +1,4 @@
-"""The device: which one trains, how its arithmetic is fixed, and how it is kept busy.
+"""The device: how its arithmetic is fixed, and how it is kept busy (`machine` chooses it).
 
 Numbers go to it and back without waiting for what it is doing (on the CPU they are simply there); work that repeats is
 recorded once as a CUDA graph and replayed, without launches and traffic with the host.
@@ -15,40 +15,10 @@ import torch.utils.deterministic
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablationlab.core.errors import OutOfMemory, PlanError
-from ablationlab.core.format import byte_size, count
-from ablationlab.core.processes import usable_memory
+from ablationlab.core.errors import PlanError
+from ablationlab.model.machine import choose_device
 from ablationlab.model.ops import has_kernels, use_kernels
 from ablationlab.records.plan import Execution
-
-DeviceName = Literal["cpu", "cuda"]
-Precision = Literal["fp32", "tf32", "bf16"]
-
-
-def choose_device(asked: Literal["auto", "cpu", "cuda"]) -> tuple[DeviceName, str]:
-    """The device asked for and its full name; `auto` takes a GPU where there is one."""
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise PlanError(
-            "--device cuda: this torch sees no CUDA GPU; use --device cpu, or install a CUDA build of torch"
-        )
-    if asked == "cpu" or not torch.cuda.is_available():
-        return "cpu", f"cpu ({torch.backends.cpu.get_cpu_capability()})"
-    return "cuda", torch.cuda.get_device_name(0)
-
-
-def choose_precision(asked: Literal["auto", "fp32", "tf32", "bf16"], device: DeviceName) -> Precision:
-    """`auto` is bf16 where the device has matrix units for it, else fp32; a precision that a GPU lacks is refused."""
-    if device == "cuda":
-        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        has_bf16 = torch.cpu._is_amx_tile_supported()
-    if asked == "auto":
-        return "bf16" if has_bf16 else "fp32"
-    if asked == "tf32" and device != "cuda":
-        raise PlanError("training.precision = 'tf32' exists on CUDA GPUs only; use 'fp32' or 'bf16'")
-    if asked == "bf16" and device == "cuda" and not has_bf16:
-        raise PlanError("training.precision = 'bf16': this GPU has no bf16; use 'fp32'")
-    return asked
 
 
 def compute_dtype(precision: str) -> torch.dtype:
@@ -89,28 +59,6 @@ def prepare(
         torch.backends.cuda.matmul.allow_tf32 = execution.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = execution.precision == "tf32"
     return torch.device(execution.device)
-
-
-# fp32 weights, gradients and Adam's two moments: what a stack holds before its first step.
-_BYTES_PER_PARAMETER = 16
-
-
-def gpu_memory() -> int:
-    """Bytes of the GPU, whoever uses them now."""
-    return int(torch.cuda.mem_get_info()[1])
-
-
-def check_room(parameters: int, width: int, device: DeviceName) -> None:
-    """Refuse a stack whose weights, gradients and moments alone do not fit into the memory that there is."""
-    needed = _BYTES_PER_PARAMETER * parameters * width
-    there = gpu_memory() if device == "cuda" else usable_memory()
-    if needed > there:
-        narrower = f", or a stack narrower than {width} runs (execution.stack_width)" if width > 1 else ""
-        raise OutOfMemory(
-            f"{count(parameters)} parameters per run need {byte_size(needed)} for weights, gradients and moments alone, and "
-            f"this {'GPU' if device == 'cuda' else 'machine'} has {byte_size(there)}; use a smaller model{narrower}, or "
-            "execution.parallel = 'fsdp' with --executor torchrun"
-        )
 
 
 def to_device(values: NDArray[Any], device: torch.device) -> Tensor:

@@ -183,7 +183,7 @@ def _plan(
     calibrations: Mapping[str, Calibrated],
     step_times: tuple[StepTime, ...],
 ) -> Plan:
-    from ablationlab.model.device import check_room, choose_device, choose_precision, gpu_memory
+    from ablationlab.model.machine import check_room, choose_device, choose_precision, gpu_memory
 
     uncalibrated = [name for name in calibrated_regimes(study) if name not in calibrations]
     if uncalibrated:
@@ -277,7 +277,7 @@ def extension(
     has its text. The seeds of a design's next look are that
     look, which may be trained although the study has stopped.
     """
-    from ablationlab.model.device import choose_precision
+    from ablationlab.model.machine import choose_precision
 
     plan, sealed = Plan.read(results.plan), Plan.read_sealed(results.plan).study
     study = plan.study

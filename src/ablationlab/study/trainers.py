@@ -282,7 +282,7 @@ def own_trainer_runs(study: Study) -> tuple[tuple[PlannedRun, ...], dict[str, De
 
 def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "auto", workers: int | None = None) -> Plan:
     """The plan of a study that its own trainer trains. Nothing is written."""
-    from ablationlab.model.device import choose_device
+    from ablationlab.model.machine import choose_device
 
     own = study.trainer
     assert own is not None

@@ -21,9 +21,10 @@ from torch import Tensor
 
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
-from ablationlab.model.device import check_room, compile_kernels, on_side_stream, recorded, recorded_meanwhile
+from ablationlab.model.device import compile_kernels, on_side_stream, recorded, recorded_meanwhile
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.machine import check_room
 from ablationlab.model.ops import Objective
 from ablationlab.model.optimizers import (
     Columns,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 EFFICIENCY = {"cpu": 0.55, "cuda": 0.30}
 # A step predicted to be shorter than this is timed instead of predicted.
 LONGEST_TIMED_STEP = 4.0
+# A slow machine: FLOP/s of training, and seconds of a step besides, for each layer of the model and for the rest.
+_SLOW = {"cpu": (8e9, 6e-3, 2e-3), "cuda": (8e11, 1e-3, 1e-3)}
+# A study that takes such a machine less than this is not timed, for that would take torch, which takes seconds to import.
+SOON = 60.0
 # Seconds of products that are timed to see whether a step can be, which then says all; and where it cannot. Seconds of steps.
 _STEP_PREDICTED, _STUDY_PREDICTED, _STEPS_TIMED = 0.02, 0.25, 1.0
 START_SECONDS = 4.0
@@ -36,9 +40,17 @@ class Estimate:
     disk_bytes: int
     peak_disk_bytes: int
 
+    @property
+    def seconds(self) -> float:
+        return self.training_seconds + self.scoring_seconds
+
 
 def estimate(plan: Plan, workers: int) -> Estimate:
-    """Time a few real steps if they are short, else a matrix product of the model's own shape, and scale."""
+    """Of a short study on a CPU, by arithmetic. Else time a few real steps if they are short, else a matrix product of the
+    model's own shape, and scale."""
+    slow = on_slow_machine(plan, workers)
+    if plan.execution.device == "cpu" and slow.seconds < SOON:
+        return slow
     import torch
 
     from ablationlab.model.device import prepare
@@ -56,21 +68,39 @@ def estimate(plan: Plan, workers: int) -> Estimate:
         share = EFFICIENCY[device.type]
         speed = amount(rate, "FLOP/s")
         basis = f"from a matrix product timed here: {speed}, of which training reaches about {percent(share)}"
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # training may be another process's
+    return _scaled(plan, workers, factor / (rate * EFFICIENCY[device.type]), lambda run: 0.0, basis)
+
+
+def on_slow_machine(plan: Plan, workers: int) -> Estimate:
+    """What it takes a slow machine of this kind, by arithmetic alone: here it should take less."""
+    flops, per_layer, rest = _SLOW[plan.execution.device]
+    return _scaled(
+        plan,
+        workers,
+        1 / flops,
+        lambda run: per_layer * run.model.layers + rest,
+        "reckoned for a slow machine; too short to be timed",
+    )
+
+
+def _scaled(
+    plan: Plan, workers: int, per_flop: float, per_step: Callable[[PlannedRun], float], basis: str
+) -> Estimate:
+    """All of it, where a FLOP takes *per_flop* seconds and a step *per_step* besides."""
+    on_cpu = plan.execution.device == "cpu"
     seconds = 0.0
     for stack in plan.stacks:
         run = plan.run(stack[0])
         steps = run.budget.steps + _validation_steps(plan, run)
-        seconds += steps * factor * _step_flops(plan, run) / (rate * EFFICIENCY[device.type])
-    parallel = min(workers, len(plan.stacks)) if device.type == "cpu" else 1
-    scoring = sum(_scored_tokens(plan, run) * _token_flops(run) for run in plan.runs) / FORWARD
-    scoring *= factor / (rate * EFFICIENCY[device.type])
+        seconds += steps * _step_flops(plan, run) * per_flop + run.budget.steps * per_step(run)
+    parallel = min(workers, len(plan.stacks)) if on_cpu else 1
+    scoring = per_flop * sum(_scored_tokens(plan, run) * _token_flops(run) for run in plan.runs) / FORWARD
     disk = study_bytes(plan.study, plan.runs, parallel * plan.execution.stack_width)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()  # training may be another process's
-    start = START_SECONDS if scoring else 0.0
     return Estimate(
         START_SECONDS + seconds / parallel,
-        start + scoring / (min(workers, len(plan.runs)) if device.type == "cpu" else 1),
+        START_SECONDS + scoring / (min(workers, len(plan.runs)) if on_cpu else 1) if scoring else 0.0,
         basis,
         disk.end,
         disk.most,

@@ -393,7 +393,7 @@ class NodeReport(StoredValue):
 
 def inspect_node(folder: str, device: str) -> str:
     """Run by Ray on a node: its `NodeReport`, as JSON."""
-    from ablationlab.model.device import choose_device
+    from ablationlab.model.machine import choose_device
 
     results = ResultsFolder(Path(folder))
     try:

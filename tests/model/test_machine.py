@@ -1,0 +1,46 @@
+"""Planning for a CPU takes no torch, and what it says is what torch says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import warm
+from ablationlab.model import machine
+
+ASK = """
+import json, sys
+from ablationlab.model.machine import choose_device, choose_precision
+print(json.dumps([*choose_device("cpu"), choose_precision("auto", "cpu"), "torch" in sys.modules]))
+"""
+
+
+def fresh(cache: Path) -> list[object]:
+    env = {"ABLATIONLAB_CACHE": str(cache), "PYTHONPATH": str(Path(machine.__file__).parents[2])}
+    return list(json.loads(subprocess.run([warm.FRESH, "-c", ASK], env=env, capture_output=True, check=True).stdout))
+
+
+def test_what_torch_says_of_the_processor_is_asked_once(tmp_path):
+    said = ["cpu", f"cpu ({torch.backends.cpu.get_cpu_capability()})", machine.choose_precision("auto", "cpu")]
+    assert fresh(tmp_path) == [*said, True]
+    assert fresh(tmp_path) == [*said, False]
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"capability": "AVX2"}'])
+def test_a_damaged_answer_in_the_cache_is_none(kept, tmp_path, monkeypatch):
+    monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path))
+    path = machine._cache_file()
+    path.parent.mkdir(parents=True)
+    path.write_text(kept)
+    assert machine._kept() is None
+
+
+def test_answers_of_another_torch_do_not_count(tmp_path, monkeypatch):
+    monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path))
+    before = machine._cache_file()
+    monkeypatch.setattr(machine, "version", lambda name: "0.0")
+    assert machine._cache_file() != before
