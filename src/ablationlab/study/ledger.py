@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import MismatchError
 from ablationlab.core.format import count, duration
 from ablationlab.data.batches import planned_data_order
 from ablationlab.model.parts import steps_in_torch
-from ablationlab.records.analysis import InputDifference, LedgerCheck, LedgerInput
 from ablationlab.records.plan import Declaration, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import Frozen, flattened
+
+if TYPE_CHECKING:  # `plan` needs no types of an analysis
+    from ablationlab.records.analysis import LedgerCheck
 
 # Settings of a run that describe the run itself, not the way it was made.
 _NEVER_COMPARED = frozenset({"preset"})
@@ -160,6 +163,8 @@ def reported_mismatches(a: RunRecord, b: RunRecord, ours: Result, theirs: Result
 
 def reported_inputs(plan: Plan, results: Mapping[str, Result]) -> LedgerCheck:
     """Compare every run of the user's own trainer (*results* by run id) with the baseline's of its seed."""
+    from ablationlab.records.analysis import InputDifference, LedgerCheck, LedgerInput
+
     absent = {
         LedgerInput.ORDER: any(result.data_order_hash is None for result in results.values()),
         LedgerInput.START: any(result.initial_weights is None for result in results.values()),
@@ -275,6 +280,8 @@ def _within_a_step(run: PlannedRun, other: PlannedRun) -> bool:
 
 def planned_inputs(plan: Plan, pairs: int) -> LedgerCheck:
     """In what the arms of a plan match, and what differs because their variants declare it, each with the variants."""
+    from ablationlab.records.analysis import InputDifference, LedgerCheck, LedgerInput
+
     base = {plan.study.pair_of(run): run for run in plan.runs if run.variant == plan.study.baseline}
     compared = [
         (run, other)
