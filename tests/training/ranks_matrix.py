@@ -30,7 +30,7 @@ from ablationlab.training.distributed.ranks import Ranks
 from ablationlab.training.distributed.stack import DistributedStack
 from ablationlab.training.stack import Member, Stack
 
-STEPS, HALF = 8, 4
+STEPS, HALF = 4, 2
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=16, vocabulary=13)
 TRAINING = TrainingConfig(steps=STEPS, batch=8, lr=1e-2, warmup=2, precision="fp32")
 TOKENS = np.random.default_rng(0).integers(0, 13, 2000)

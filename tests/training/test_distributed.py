@@ -38,7 +38,7 @@ from ablationlab.training.loop import no_room, out_of_memory
 from conftest import torch_as_it_was
 
 HERE = Path(__file__).parent
-# Two ranks add two halves of a batch where one process adds a whole: sums round otherwise. Over these eight steps the largest
+# Two ranks add two halves of a batch where one process adds a whole: sums round otherwise. Over eight steps the largest
 # relative difference measured was 1e-7 in a loss, 4e-7 in a gradient norm, 6e-7 in a second moment; other processors may
 # round ten times worse.
 FP32 = 4e-6
@@ -74,8 +74,11 @@ def matrix(tmp_path_factory: pytest.TempPathFactory, one_rank: Ranks) -> Path:
     train(single, 1, HALF)
     single.save(0, run_folder(folder, "one rank"), record(HALF), final=False)
     words = ["--standalone", "--nproc-per-node", "2", str(HERE / "ranks_matrix.py"), str(folder)]
-    # Fresh ranks: each has a hash seed of its own, so that an order that hangs on a set would show.
-    env = {**os.environ, "PYTHON_EXEC": warm.FRESH}
+    # One rank is fresh, so that the two have different hash seeds, and an order that hangs on a set would show.
+    start = folder / "rank"
+    start.write_text(f'#!/bin/sh\n[ "$RANK" = 0 ] && exec {warm.FRESH} "$@"\nexec {warm.executable()} "$@"\n')
+    start.chmod(0o755)
+    env = {**os.environ, "PYTHON_EXEC": str(start)}
     done = warm.python("-m", "torch.distributed.run", *words, env=env, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
