@@ -324,7 +324,7 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     from ablationlab.model import gpt as model_module
     from ablationlab.model import ops
     from ablationlab.model import optimizers as optim
-    from ablationlab.model.device import Precision, compute_dtype, prepare
+    from ablationlab.model.machine import Precision, compute_dtype, prepare
     from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
     from ablationlab.model.kernels.dropout import dropped
     from ablationlab.records.plan import Execution
