@@ -324,9 +324,10 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     from ablationlab.model import gpt as model_module
     from ablationlab.model import ops
     from ablationlab.model import optimizers as optim
-    from ablationlab.model.machine import Precision, compute_dtype, prepare
+    from ablationlab.model.device import compute_dtype, prepare
     from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
     from ablationlab.model.kernels.dropout import dropped
+    from ablationlab.model.machine import Precision
     from ablationlab.records.plan import Execution
     from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig, validated
     from ablationlab.study.variants import VARIANTS
