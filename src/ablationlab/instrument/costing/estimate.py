@@ -85,9 +85,7 @@ def on_slow_machine(plan: Plan, workers: int) -> Estimate:
     )
 
 
-def _scaled(
-    plan: Plan, workers: int, per_flop: float, per_step: Callable[[PlannedRun], float], basis: str
-) -> Estimate:
+def _scaled(plan: Plan, workers: int, per_flop: float, per_step: Callable[[PlannedRun], float], basis: str) -> Estimate:
     """All of it, where a FLOP takes *per_flop* seconds and a step *per_step* besides."""
     on_cpu = plan.execution.device == "cpu"
     seconds = 0.0
