@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import altair as alt
@@ -22,7 +23,18 @@ from ablationlab.records.results import Results
 from ablationlab.report import convert
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
-from ablationlab.report.charts.theme import DARK_OF, HUES, Figure, colours, recoloured, robust_scale, thinned
+from ablationlab.report.charts.theme import (
+    DARK_OF,
+    HUES,
+    Figure,
+    colours,
+    legend_columns,
+    recoloured,
+    robust_scale,
+    thinned,
+    variant_dash,
+    variant_shape,
+)
 from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.page import write_page
@@ -366,3 +378,16 @@ def test_a_legend_lists_the_variants_that_are_drawn_and_no_other():
     assert layer["encoding"]["color"]["scale"]["domain"] == ["none", "a", "b"], "colours stay those of the study"
     assert layer["encoding"]["color"]["legend"]["values"] == ["b"]
     assert drawn.variants == {"b"}
+
+
+def test_no_two_of_many_variants_look_alike():
+    names = tuple(f"variant-{number}" for number in range(30))
+    crowd = SimpleNamespace(variants=names, baseline=names[0])
+    for channel in (variant_dash(crowd), variant_shape(crowd)):
+        looks = zip(colours(crowd).values(), map(str, channel.to_dict()["scale"]["range"]), strict=True)
+        assert len(set(looks)) == len(names)
+
+
+def test_a_legend_of_many_variants_has_several_columns():
+    names = [f"nanochat-small-norm-{number:02}" for number in range(15)]
+    assert (legend_columns(names, 330), legend_columns(names[:8], 330)) == (2, 1)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from ablationlab.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ablationlab.report.charts.theme import DARK_OF, Figure, colours, config
+    from ablationlab.report.charts.theme import DARK_OF, HUES, Figure, colours, config
     from ablationlab.report.charts.validation import power_figure
 
 __all__ = [
     "DARK_OF",
+    "HUES",
     "Figure",
     "colours",
     "config",

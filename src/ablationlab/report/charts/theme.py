@@ -83,13 +83,20 @@ class Figure:
         """The variants that are drawn."""
         return frozenset(row["variant"] for rows in self.data.values() for row in rows if "variant" in row)
 
+    @cached_property
+    def legend(self) -> int:
+        """How many variants its legend names."""
+        return _legend_names(self.bare)
+
     def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
         """The whole specification, for light ground unless *dark*; without zoom, which a file has no use for."""
         spec = {**self.bare, "width": width, "height": self.height, "config": config(dark=dark)}
         names: list[str] = next(
             (param["value"] for param in spec.get("params", ()) if param["name"] == "shown_variants"), []
         )
-        spec["config"]["legend"]["columns"] = legend_columns(names, width)
+        spec["config"]["legend"] |= {"columns": legend_columns(names, width)}
+        if len(names) > len(HUES):
+            spec["config"]["legend"] |= {"labelFontSize": 10}
         spec["params"] = [param for param in spec.get("params", ()) if param.get("bind") != "scales"]
         spec["datasets"] = {name: list(rows) for name, rows in self.data.items()}
         return recoloured(spec) if dark else spec
@@ -114,9 +121,25 @@ def _named(part: Any, drawn: frozenset[str]) -> Any:
     return part
 
 
+def _legend_names(part: Any) -> int:
+    if isinstance(part, list):
+        return max(map(_legend_names, part), default=0)
+    if not isinstance(part, dict):
+        return 0
+    own = part.get("legend")
+    named = len(own.get("values", ())) if isinstance(own, dict) else 0
+    return max(named, *map(_legend_names, part.values()), 0)
+
+
 def legend_columns(names: Sequence[str], width: float) -> int:
-    """Entries of a legend that fit beside one another; `page.js` computes the same."""
-    return max(1, int(width // (7 * max(map(len, names), default=1) + 60)))
+    """Entries of a legend that fit beside one another, smaller ones where variants are many; `page.js` does the same."""
+    letter, rest = (5.8, 44) if len(names) > len(HUES) else (7, 60)
+    return max(1, int(width // (letter * max(map(len, names), default=1) + rest)))
+
+
+def _turned(place: int, looks: int) -> int:
+    """The dash or shape of a variant: another one each time the colours start again, so that no two variants look alike."""
+    return (place + place // len(HUES)) % looks
 
 
 def recoloured(spec: Any) -> Any:
@@ -182,7 +205,7 @@ def variant_dash(results: Results, *, lines: bool = True) -> alt.StrokeDash:
     import altair as alt
 
     names = list(results.variants)
-    patterns = [DASHES[place % len(DASHES)] for place in range(len(names))]
+    patterns = [DASHES[_turned(place, len(DASHES))] for place in range(len(names))]
     return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=_legend(lines))
 
 
@@ -191,7 +214,7 @@ def variant_shape(results: Results, *, legend: bool = False) -> alt.Shape:
     import altair as alt
 
     names = list(results.variants)
-    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
+    shapes = [SHAPES[_turned(place, len(SHAPES))] for place in range(len(names))]
     return alt.Shape(
         "variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend(lines=False) if legend else None
     )

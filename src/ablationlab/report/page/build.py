@@ -16,7 +16,7 @@ from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import replace
-from ablationlab.report.charts import DARK_OF, Figure, colours, config
+from ablationlab.report.charts import DARK_OF, HUES, Figure, colours, config
 from ablationlab.report.charts.stability import calm
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
@@ -138,6 +138,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "seeds": [str(seed) for seed in results.seeds],
         "regimes": results.regimes,
         "many_regimes": len(results.regimes) > 1,
+        "many_variants": len(results.variants) > len(HUES),
         "colours": colours(results),
         "says": {name: getattr(sentences, name)(results) for name in LEDES},
         "registered": sentences.registered(results),
@@ -391,6 +392,7 @@ def _data(results: Results, compact: Table | None) -> str:
             "seeds": [str(seed) for seed in results.seeds],
             "regimes": list(results.regimes),
             "baseline": results.baseline,
+            "colours": len(HUES),
             "copies": {} if compact is None else {"markdown": compact.markdown(), "latex": compact.latex()},
             "dark": dict(DARK_OF),
             "config": {"light": config(), "dark": config(dark=True)},
@@ -409,6 +411,7 @@ def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: It
                 "alt": figure.alt,
                 "small": figure.key in small,
                 "tools": figure.tools,
+                "legend": figure.legend,
                 "data": {name: by_column(rows) for name, rows in figure.data.items()},
             }
             for figure in drawn.every()

@@ -145,8 +145,12 @@
   function settings(small, width) {
     const base = dark() ? page.config.dark : page.config.light;
     if (small) return { ...base, axis: { ...base.axis, labelFlush: true, labelFontSize: 10, titleFontSize: 11 } };
-    const entry = 7 * Math.max(...page.variants.map((name) => name.length)) + 60;
-    return { ...base, legend: { ...base.legend, columns: Math.max(1, Math.floor((width - 60) / entry)) } };
+    const many = page.variants.length > page.colours;
+    return { ...base, legend: { ...base.legend, columns: legendColumns(width), ...(many ? { labelFontSize: 10 } : {}) } };
+  }
+  function legendColumns(width) {
+    const [letter, rest] = page.variants.length > page.colours ? [5.8, 44] : [7, 60];
+    return Math.max(1, Math.floor((width - 60) / (letter * Math.max(...page.variants.map((name) => name.length)) + rest)));
   }
   async function draw(key) {
     const holder = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
@@ -154,7 +158,8 @@
     const made = charts[key];
     let spec = made.spec;
     const width = holder.clientWidth;
-    const height = made.height;
+    // The lines of a legend take nothing from the chart below it.
+    const height = made.height + (made.small ? 0 : 18 * Math.max(0, Math.ceil(made.legend / legendColumns(width)) - 1));
     spec = broken(spec, { x: Math.max(150, width - 180), y: height - 90 }, 0);
     if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
     if (dark()) spec = recolour(spec, page.dark);
