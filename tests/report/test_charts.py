@@ -390,4 +390,4 @@ def test_no_two_of_many_variants_look_alike():
 
 def test_a_legend_of_many_variants_has_several_columns():
     names = [f"nanochat-small-norm-{number:02}" for number in range(15)]
-    assert (legend_columns(names, 330), legend_columns(names[:8], 330)) == (2, 1)
+    assert (legend_columns(names, 360), legend_columns(names[:8], 360)) == (2, 1)
