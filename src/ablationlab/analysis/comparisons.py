@@ -146,13 +146,15 @@ def _planned(dataset: Dataset, name: str, task: str | None, regime: str, pair: t
     covering = [c for c in same if c.regime == regime and _covers(c, pair, dataset.baseline)]
     # Tasks under a macro average are detail.
     summarized = task not in (None, MACRO) and Arm(name, MACRO, regime, pair[1]) in dataset.values
-    unasked = task in dataset.exploratory_tasks or bool(dataset.added.intersection(pair))
+    added = bool(dataset.added.intersection(pair))
+    unasked = task in dataset.exploratory_tasks or added
     if covering and not unasked and not summarized:
         best = next((c for c in covering if c.contrast is not None), covering[0])
         order, over_rates = dataset.criteria.index(best), metric.level == "sweep"
         return PlannedComparison(metric, task, regime, *pair, best, registered, order, over_rates)
     criterion = (same[0] if same else Criterion(metric=name)).model_copy(update={"alpha": dataset.alpha})
-    smooth = name in dataset.stability.smoothness and pair[1] == dataset.baseline and regime in dataset.regimes
+    measured = name in dataset.stability.smoothness and pair[1] == dataset.baseline and regime in dataset.regimes
+    smooth = measured and not added
     standing: Standing = registered if smooth else "exploratory"
     return PlannedComparison(metric, task, regime, *pair, criterion, standing, stability=smooth)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final, Literal
@@ -166,6 +166,7 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
                 dataset.baseline,
                 alpha,
                 swept_places(comparisons, dataset.baseline),
+                frozenset(dataset.variants) - dataset.added if dataset.registered else frozenset(),
                 _pairing(dataset.source, dataset.unpaired),
             )
         ),
@@ -249,9 +250,13 @@ class Contrasts:
         baseline: str,
         alpha: float,
         swept: int,
+        sealed: Collection[str],
         pairing: Pairing,
     ) -> Contrasts:
-        """*swept*: registered comparisons over a sweep, which are places too. Tuned arms are none: their rates may differ."""
+        """*swept*: registered comparisons over a sweep, which are places too. Tuned arms are none: their rates may differ.
+
+        *sealed*: variants of a registered study. What joins it later is corrected for every place, and no place of theirs.
+        """
         known = {(run.variant, run.regime) for run in runs if run.unstable is not None}
         looked_at = [
             (variant, regime)
@@ -259,7 +264,9 @@ class Contrasts:
             for variant in variants
             if variant != baseline and regime != TUNED and {(variant, regime), (baseline, regime)} <= known
         ]
-        places = max(1, len(looked_at) * len(failures) + swept)
+        every = max(1, len(looked_at) * len(failures) + swept)
+        registered = sum(variant in sealed for variant, _ in looked_at)
+        places = max(1, registered * len(failures) + swept) if sealed else every
         by_arm = grouped(((run.variant, run.regime), run) for run in runs)
         arms = tuple(
             _arm(variant, regime, by_arm.get((variant, regime), [])) for regime in regimes for variant in variants
@@ -273,7 +280,10 @@ class Contrasts:
                     regime,
                     seeds[regime],
                     alpha,
-                    places if failure in failures and reference == baseline and regime != TUNED else None,
+                    (places if variant in sealed else every)
+                    if failure in failures and reference == baseline and regime != TUNED
+                    else None,
+                    variant in sealed,
                     pairing,
                 )
                 for regime in regimes
@@ -354,6 +364,7 @@ def _gain(
     promised: Sequence[Seed],
     alpha: float,
     places: int | None,
+    sealed: bool,
     pairing: Pairing,
 ) -> StabilityGain:
     variant, reference = pair
@@ -389,7 +400,8 @@ def _gain(
         planned_pairs=len(promised) if test == "mcnemar" else gain.n,
         test=test,
         p=p,
-        registered=places is not None,
+        registered=sealed and places is not None,
+        places=places,
         p_adjusted=adjusted,
         outcome=outcome,
         caveats=tuple(_caveats(gain, len(promised))) if test == "mcnemar" else (),

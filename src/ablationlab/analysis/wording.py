@@ -629,8 +629,9 @@ def gained(gain: StabilityGain) -> str:
         text += f", gain {percent(gain.estimate)} ({percent(gain.low)} to {percent(gain.high)})"
     if gain.p is None:
         return text
-    corrected = f", {p_clause(gain.p_adjusted)} corrected" if gain.registered else ", not registered"
-    return f"{text}, {_EXACT[gain.test]} {p_clause(gain.p)}{corrected}"
+    corrected = f", {p_clause(gain.p_adjusted)} corrected" if gain.p_adjusted is not None else ""
+    standing = "" if gain.registered else ", not registered"
+    return f"{text}, {_EXACT[gain.test]} {p_clause(gain.p)}{corrected}{standing}"
 
 
 # --- hypotheses -----------------------------------------------------------------------------------------------
@@ -657,7 +658,8 @@ def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[s
                 f"{metric} of tuned arms is known at the chosen grid rates only, where a difference may be the grid's"
             ]
         case HypothesisReason.NOT_REGISTERED:
-            return [f"{metric} was compared, but not registered"]
+            compared_now = metric if verdict.metric else "stability"
+            return [f"{compared_now} was compared, but not as registered, so all of it is exploratory", *places]
         case HypothesisReason.NO_STABLE_BASELINE:
             return [f"the baseline is not shown to train stably in any regime with {metric}"]
         case HypothesisReason.CHANGED | HypothesisReason.EQUIVALENT | HypothesisReason.NOT_WORSE:
@@ -1031,7 +1033,7 @@ def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
     for part in stability.vector(gain.variant, gain.reference, gain.regime):
         if part.reference_unstable + part.variant_unstable:
             counts.setdefault((part.reference_unstable, part.variant_unstable), failing(part))
-    registered = "" if any(g.registered for g in stability.gains) else " (not registered)"
+    registered = "" if any(g.places for g in stability.gains) else " (not registered)"
     hint = " The baseline itself is not stable here." if evidence.baseline_unstable else ""
     return f"{'; '.join(counts.values())}{registered}.{hint}"
 

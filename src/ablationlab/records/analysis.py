@@ -515,7 +515,8 @@ class StabilityGain(Gain):
     """The stability gain of one contrast in one regime, on one kind of failure.
 
     *registered*: it is one of the places where a difference may be claimed. p is exact and two-sided: McNemar's, or
-    Fisher's of independent arms. p_adjusted is that times the number of places.
+    Fisher's of independent arms. p_adjusted is that times *places*: the registered ones, or for a gain that is not
+    registered all that were looked at; null where it is not asked.
     """
 
     id: str
@@ -527,6 +528,7 @@ class StabilityGain(Gain):
     test: Literal["mcnemar", "fisher"] = "mcnemar"
     p: float | None
     registered: bool = False
+    places: int | None = None
     p_adjusted: float | None = None
     outcome: StabilityOutcome = "not-tested"
     caveats: tuple[Caveat, ...] = ()
@@ -544,7 +546,7 @@ class UsableRates(StoredValue):
 class StabilityAnalysis(StoredValue):
     """Stability of runs, arms and contrasts; *threshold* is the registered spike score.
 
-    *gains* count every unstable run, *parts* runs that failed worse. *places*: variants x regimes x registered
+    *gains* count every unstable run, *parts* runs that failed worse. *places*: sealed variants x regimes x registered
     failures, and registered comparisons over a sweep; a difference is shown if its p times this number is at most
     *alpha*. *margin*: the share of runs by which a variant may fail more often and still be no less stable.
     *smoothness*: the registered measures. *survival*: arms of regimes in which a run diverged, where its step is known.

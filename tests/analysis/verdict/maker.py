@@ -150,6 +150,7 @@ def stability(
         **vars(gain),
         p=p,
         registered=True,
+        places=places,
         p_adjusted=adjusted,
         outcome="not-shown" if adjusted > 0.05 else "more-stable" if gain.rescued > gain.broken else "less-stable",
     )

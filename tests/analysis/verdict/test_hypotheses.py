@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
+from ablationlab.analysis import analyze
+from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.verdict.fragility import without
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.wording import hypothesis_clauses, hypothesis_lines, hypothesis_why
 from ablationlab.core.format import plain
@@ -14,6 +17,7 @@ from ablationlab.records.settings import Hypothesis
 from ablationlab.stats import Caveat, CaveatCode
 
 from .maker import analysis, comparison, stability
+from .studies import RESTORES, arms, dataset
 
 
 def accuracy(outcome="not-shown", **more):
@@ -204,3 +208,49 @@ def test_a_comparison_at_grid_rates_shows_nothing_and_is_not_left_out():
         verdicts = judge_hypotheses(analysis(comparison(), fitted, beside, stable=stability()))
         assert (verdicts["H0"].status, verdicts["H1a"].status) == ("undecided", "undecided")
     assert judge_hypotheses(analysis(comparison(), grid, stable=stability()))["H0"].reason == "grid-rates"
+
+
+def rescued(more=(), **changes):
+    """A study whose eight baselines all spike and whose sealed variant never does; *more* variants joined it later."""
+    named = {name: arms(0.0, n=8)["layernorm"] for name in more}
+    ended = {"none": "s" * 8, "layernorm": "." * 8, **dict.fromkeys(more, "." * 8)}
+    norms = {name: [0.5 + 0.01 * seed for seed in range(8)] for name in ended}
+    values = {"validation_loss": {**arms(0.0, n=8), **named}, "final_gradient_norm": norms}
+    made = dataset(values, endings=ended, hypotheses=(RESTORES,))
+    return analyze(replace(made, added=frozenset(more), **changes))
+
+
+def test_seeds_that_were_added_later_decide_no_hypothesis_on_stability():
+    made = rescued(registered=False)
+    (h1b,) = judge_hypotheses(made).values()
+    assert (h1b.status, h1b.reason) == ("undecided", "not-registered")
+    assert "exploratory" in hypothesis_why(made, h1b)
+    assert "p = 0.0078 corrected, not registered" in plain(hypothesis_why(made, h1b))
+    (verdict,) = decide(made).verdicts
+    assert (verdict.decision, verdict.label) == ("adopt-in-regime", "exploratory")
+
+
+def test_variants_that_were_added_later_change_nothing_about_the_sealed_ones():
+    alone, joined = rescued(), rescued(more=[f"later-{number}" for number in range(8)])
+    sealed = [made.stability.gain("layernorm", "none", "default") for made in (alone, joined)]
+    assert sealed[0] == sealed[1]
+    assert alone.stability.places == joined.stability.places == 1
+    assert {
+        made.comparison("final_gradient_norm", "default", "layernorm", "none").family_size for made in (alone, joined)
+    } == {1}
+    later = joined.stability.gain("later-0", "none", "default")
+    assert (later.registered, later.places, later.p_adjusted) == (False, 9, pytest.approx(9 * 2 / 2**8))
+    h1b = judge_hypotheses(joined)["H1b"]
+    assert (h1b.status, h1b.evidence) == ("supported", (sealed[0].id,))
+    decided = {verdict.variant: (verdict.decision, verdict.stability.places) for verdict in decide(joined).verdicts}
+    assert decided["layernorm"] == ("adopt-in-regime", 1)
+    assert decided["later-0"][1] == 9
+    left_out = without(joined, 1).stability
+    assert left_out.places == 1
+    assert left_out.gain("later-0", "none", "default").registered is False
+
+
+def test_variants_that_were_added_later_support_no_hypothesis():
+    made = rescued(more=["layernorm"])
+    assert made.stability.gain("layernorm", "none", "default").outcome == "more-stable"
+    assert judge_hypotheses(made)["H1b"].reason == "not-registered"

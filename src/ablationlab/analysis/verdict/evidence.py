@@ -161,20 +161,19 @@ def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStand
     """What is shown of the variant's stability, on the registered kinds of failure."""
     stability = analysis.stability
     vector = stability.vector(variant, analysis.baseline, regime) if stability else ()
-    registered = [gain for gain in vector if gain.registered and gain.n] or [gain for gain in vector if gain.n][-1:]
+    asked = [gain for gain in vector if gain.places and gain.n] or [gain for gain in vector if gain.n][-1:]
     alpha, margin = (stability.alpha, stability.margin) if stability else (0.05, 0.2)
-    known = bool(registered)
-    worst = max((failures_bound(gain, alpha) for gain in registered), default=None)
+    worst = max((failures_bound(gain, alpha) for gain in asked), default=None)
     return StabilityStanding(
-        known=known,
-        places=stability.places if stability else 0,
-        gained=tuple(gain.id for gain in registered if gain.outcome == "more-stable"),
-        lost=tuple(gain.id for gain in registered if gain.outcome == "less-stable"),
+        known=bool(asked),
+        places=max((gain.places or 0 for gain in asked), default=0),
+        gained=tuple(gain.id for gain in asked if gain.outcome == "more-stable"),
+        lost=tuple(gain.id for gain in asked if gain.outcome == "less-stable"),
         worst=worst,
         level=round(1 - alpha, 12),
         margin=margin,
         non_inferior=worst is not None and worst <= margin,
-        pairs=min((gain.n for gain in registered), default=0),
+        pairs=min((gain.n for gain in asked), default=0),
         seeds_for_margin=pairs_without_failure(margin, alpha=alpha / 2),
     )
 

@@ -104,10 +104,11 @@ def without(analysis: Analysis, seed: Seed) -> Analysis:
                 regime: list(dict.fromkeys(run.seed for run in others if run.regime == regime))
                 for regime in analysis.regimes
             },
-            sorted({gain.failure for gain in (*stability.parts, *stability.gains) if gain.registered}),
+            sorted({gain.failure for gain in (*stability.parts, *stability.gains) if gain.places}),
             analysis.baseline,
             stability.alpha,
             swept_places(comparisons, analysis.baseline),
+            {gain.variant for gain in (*stability.parts, *stability.gains) if gain.registered},
             "never" if any(gain.test == "fisher" for gain in stability.gains) else "always",
         )
         stability = stability.model_copy(update=vars(contrasts))

@@ -140,7 +140,7 @@ def smoother_training(analysis: Analysis, comparison: Comparison) -> tuple[list[
     gains = stability.vector(comparison.variant, comparison.reference, comparison.regime)
     return (
         [c for c in measures if c is not None and c.label == "registered" and _is_shown(analysis, c, "better")],
-        [gain for gain in gains if gain.outcome == "more-stable"],
+        [gain for gain in gains if gain.registered and gain.outcome == "more-stable"],
     )
 
 
@@ -149,10 +149,11 @@ def _restores_stability(analysis: Analysis, _: Hypothesis) -> Judgement:
     stability = analysis.stability
     if stability is None:
         return _judged("undecided", HypothesisReason.STABILITY_UNKNOWN)
-    gains = [gain for gain in (*stability.parts, *stability.gains) if gain.registered and gain.reference_unstable]
+    looked_at = [gain for gain in (*stability.parts, *stability.gains) if gain.places and gain.reference_unstable]
+    gains = [gain for gain in looked_at if gain.registered]
     swept = [c for c in analysis.comparisons if is_swept_place(c, analysis.baseline) and c.reference_mean]
     if not gains and not swept:
-        return _nowhere(analysis)
+        return _judged("undecided", HypothesisReason.NOT_REGISTERED, *looked_at) if looked_at else _nowhere(analysis)
     restored = [gain for gain in gains if gain.outcome == "more-stable"]
     steadier = [c for c in swept if _is_lower(c) and c.p is not None and c.p * stability.places <= stability.alpha]
     if restored or steadier:
