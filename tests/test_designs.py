@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 
 from ablationlab import pipeline
+from ablationlab.analysis import read_results
+from ablationlab.analysis.wording import deviation
 from ablationlab.cli.study import seed_numbers
 from ablationlab.core.errors import AblationLabError, PlanError, StudyError
+from ablationlab.core.format import plain
+from ablationlab.records.analysis import DeviationCode
 from ablationlab.records.plan import Look, Plan, Try
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.report.designs import try_line
 from ablationlab.report.page.build import page_html
 from ablationlab.report.paper.study import StudyView
 from ablationlab.study.calibration import next_value, settled
@@ -247,7 +252,24 @@ def test_a_calibration_bisects_between_the_ends(study_table):
     assert next_value(study, "hot", tries((0.01, 0), (1.0, 4), (0.1, 0))) == pytest.approx(10**-0.5)
     assert next_value(study, "hot", tries((0.01, 0), (1.0, 4), (0.1, 2))) is None
     found = settled(study.regimes["hot"].calibrate, tries((0.01, 0), (1.0, 4), (0.1, 1), (0.3, 3)))
-    assert found.value == 0.1
+    assert found.value == 0.3  # equally distant: the one that breaks more
+
+
+@pytest.mark.parametrize("cliff", [0.002, 0.7, 20.0])
+def test_a_calibration_at_a_cliff_settles_beside_it_where_baselines_break_and_says_so(study_table, cliff):
+    study = calibrating(study_table, low=0.001, high=30.0)
+    asked, tried = study.regimes["hot"].calibrate, []
+    while (value := next_value(study, "hot", tried)) is not None:
+        tried += tries((value, 4 if value > cliff else 0))
+    found = settled(asked, tried)
+    assert found.value == min(attempt.value for attempt in tried if attempt.broken)
+    assert "No value tried breaks about 50 % of the baselines" in plain(try_line("hot", tried[-1], found, asked))
+
+
+def test_a_calibration_near_its_target_has_no_warning(study_table):
+    asked = calibrating(study_table).regimes["hot"].calibrate
+    tried = tries((0.001, 0), (30.0, 4), (0.2, 2))
+    assert try_line("hot", tried[-1], settled(asked, tried), asked).endswith("Calibrated: training.lr = 0.2.")
 
 
 def test_a_setting_that_breaks_when_it_is_small_and_whole_numbers_are_bisected_too(study_table):
@@ -315,6 +337,9 @@ def test_a_model_that_breaks_is_calibrated_before_the_plan_is_sealed_and_continu
     kept = sorted((tmp_path / "calibration" / "hot").glob("*/runs/*/result.json"))
     assert len(kept) == 2 * len(found.tries)
     assert not {101, 102} & {run.seed for run in plan.runs}
+    off_target = [d for d in read_results(tmp_path, None).deviations if d.code == DeviationCode.OFF_TARGET]
+    assert len(off_target) == (not found.chosen.near(0.5))
+    assert all(f"{found.chosen.broken} of 2 broke on separate seeds" in deviation(known) for known in off_target)
 
 
 def tried(events: list[pipeline.PipelineEvent]) -> list[pipeline.CalibrationTried]:

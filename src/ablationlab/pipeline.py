@@ -171,11 +171,11 @@ class ReportFailed:
 
 @dataclass(frozen=True)
 class CalibrationTried:
-    """A value of a *setting* was tried in a regime; *found* is what the calibration settled on, if it did."""
+    """A value of the setting *asked* for was tried in a regime; *found* is what the calibration settled on, if it did."""
 
     regime: str
     attempt: Try
-    setting: str
+    asked: Calibrate
     found: Calibrated | None
 
 
@@ -626,7 +626,7 @@ def calibrate(study: Study, results: ResultsFolder, options: Options, listen: Li
             train(try_study(study, name, value), _try_folder(results, name, len(tries)), options, without_ledger)
             asked, tries = calibration_tries(study, results, name)
             done = next_value(study, name, tries) is None
-            listen(CalibrationTried(name, tries[-1], asked.setting, settled(asked, tries) if done else None))
+            listen(CalibrationTried(name, tries[-1], asked, settled(asked, tries) if done else None))
         found[name] = settled(asked, tries)
     return found
 

@@ -376,6 +376,10 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "Added on {date}, after the plan was sealed: {variants:list} ({reason}). They are exploratory."
     ),
     DeviationCode.CONTINUED: "Continued on {date} to planned look {look} although the study had stopped ({reason}).",
+    DeviationCode.OFF_TARGET: (
+        "Calibration of regime {about} found no value of {setting} at which about {target:percent} of the baselines break: "
+        "at {value:setting}, the nearest, {broken} of {seeds} broke on separate seeds."
+    ),
     DeviationCode.OTHER_CORRECTION: (
         "The plan registers the correction {registered}, which is no longer applied: it pools the spreads of the variants, "
         "and few seeds cannot show that these are alike. Holm's correction decides. It keeps the registered alpha whatever "

@@ -202,8 +202,8 @@ class RunView:
                 out.text(f"Evaluating {results.path}")
             case pipeline.EvaluationEnded():
                 self._evaluated(event)
-            case pipeline.CalibrationTried(regime, attempt, name, found):
-                out.text(try_line(regime, attempt, found, name))
+            case pipeline.CalibrationTried(regime, attempt, asked, found):
+                out.text(try_line(regime, attempt, found, asked))
             case pipeline.LookTaken(_, result):
                 if not result.stop:  # the verdict that follows says why it stopped
                     out.text(f"\n{look_line(result)}")

@@ -155,7 +155,7 @@ def _show_calibration(printer: Printer, study: Study, results: ResultsFolder) ->
         asked, tries = calibration_tries(study, results, name)
         printer.text(calibration_line(name, asked))
         for attempt in tries:
-            printer.text(f"  {try_line(name, attempt, None, asked.setting)}")
+            printer.text(f"  {try_line(name, attempt, None, asked)}")
 
 
 def _show_costs(study: Study, hardware: str, price: float | None, budget: str | None, sd: float | None) -> None:

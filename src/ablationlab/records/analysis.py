@@ -113,6 +113,7 @@ class DeviationCode(StrEnum):
     EXTENDED = "extended"
     ADDED_VARIANTS = "added-variants"
     CONTINUED = "continued"
+    OFF_TARGET = "off-target"  # a calibrated regime that breaks no share of baselines near the one asked for
 
 
 class EvaluationNoteCode(StrEnum):

@@ -233,6 +233,14 @@ class Try(StoredValue):
     broken: int
     plan_hash: str
 
+    @property
+    def share(self) -> float:
+        return self.broken / len(self.seeds)
+
+    def near(self, target: float) -> bool:
+        """No other number of broken runs on its side is nearer to the target."""
+        return abs(self.share - target) < 1 / len(self.seeds)
+
 
 class Calibrated(StoredValue):
     """What was found before the plan was sealed, and every value that was tried, in order (docs/designs.md)."""
@@ -240,6 +248,10 @@ class Calibrated(StoredValue):
     setting: str
     value: float
     tries: tuple[Try, ...]
+
+    @property
+    def chosen(self) -> Try:
+        return next(attempt for attempt in reversed(self.tries) if attempt.value == self.value)
 
 
 #: Spread of measured step times above which a measurement is called noisy.

@@ -25,12 +25,25 @@ def look_line(result: LookResult) -> str:
     return f"Look {result.number} of {result.of} ({count(result.seeds)} seeds): {end}. {findings}."
 
 
-def try_line(regime: str, attempt: Try, calibrated: Calibrated | None, name: str) -> str:
+def try_line(regime: str, attempt: Try, calibrated: Calibrated | None, asked: Calibrate) -> str:
     """One value that a calibration tried, and what it settled on, if it did."""
+    name = asked.setting
     text = (
         f"Regime {regime}, {name} = {setting(attempt.value)}: {attempt.broken} of {len(attempt.seeds)} baselines break."
     )
-    return text if calibrated is None else f"{text} Calibrated: {name} = {setting(calibrated.value)}."
+    if calibrated is None:
+        return text
+    return f"{text} Calibrated: {name} = {setting(calibrated.value)}.{_off_target(calibrated, asked)}"
+
+
+def _off_target(calibrated: Calibrated, asked: Calibrate) -> str:
+    """A warning where no value that was tried breaks about as many baselines as asked."""
+    if calibrated.chosen.near(asked.target):
+        return ""
+    return (
+        f" No value tried breaks about {percent(asked.target)} of the baselines: the setting acts like a cliff here. "
+        "Calibrate another setting, or allow more tries or seeds, if the regime should break some runs and not others."
+    )
 
 
 def calibration_line(regime: str, asked: Calibrate) -> str:
@@ -42,16 +55,18 @@ def calibration_line(regime: str, asked: Calibrate) -> str:
     )
 
 
-def calibrated_line(regime: str, calibrated: Calibrated) -> str:
-    """What a calibration found; plan.lock has all its tries."""
-    chosen = next((tried for tried in calibrated.tries if tried.value == calibrated.value), None)
-    broke = (
-        "" if chosen is None else f", where {chosen.broken} of {len(chosen.seeds)} baselines broke on separate seeds"
-    )
-    return (
-        f"Regime {regime} was calibrated before the plan was sealed: {calibrated.setting} = "
-        f"{setting(calibrated.value)}{broke} ({counted(len(calibrated.tries), 'value')} tried)."
-    )
+def calibrated_lines(plan: Plan) -> list[str]:
+    """What each calibration found; plan.lock has all its tries."""
+    lines = []
+    for regime, calibrated in plan.calibrations.items():
+        asked, chosen = plan.study.regimes[regime].calibrate, calibrated.chosen
+        assert asked is not None
+        lines.append(
+            f"Regime {regime} was calibrated before the plan was sealed: {calibrated.setting} = "
+            f"{setting(calibrated.value)}, where {chosen.broken} of {len(chosen.seeds)} baselines broke on separate seeds "
+            f"({counted(len(calibrated.tries), 'value')} tried).{_off_target(calibrated, asked)}"
+        )
+    return lines
 
 
 def step_times_line(plan: Plan) -> str:
@@ -109,6 +124,6 @@ def design_lines(plan: Plan) -> list[str]:
     """Everything about a plan that is not one look at the runs it was sealed with."""
     lines = [levels_line(plan.study)] if plan.study.design is not None else []
     lines += [look_line(look.result) for look in plan.looks]
-    lines += [calibrated_line(regime, calibrated) for regime, calibrated in plan.calibrations.items()]
+    lines += calibrated_lines(plan)
     lines += [step_times_line(plan)] if plan.step_times else []
     return lines + [amendment_line(amendment) for amendment in plan.amendments]

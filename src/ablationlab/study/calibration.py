@@ -15,15 +15,6 @@ from ablationlab.records.plan import Calibrated, Try
 from ablationlab.records.settings import Calibrate, EvaluationConfig, Study
 
 
-def share(attempt: Try) -> float:
-    return attempt.broken / len(attempt.seeds)
-
-
-def _near(calibrate: Calibrate, attempt: Try) -> bool:
-    """No other number of broken runs on its side is nearer to the target."""
-    return abs(share(attempt) - calibrate.target) < 1 / len(attempt.seeds)
-
-
 def next_value(study: Study, regime: str, tries: Sequence[Try]) -> float | None:
     """The next value to try in a regime; None when its calibration is done.
 
@@ -31,12 +22,12 @@ def next_value(study: Study, regime: str, tries: Sequence[Try]) -> float | None:
     """
     calibrate = study.regimes[regime].calibrate
     assert calibrate is not None
-    if any(_near(calibrate, attempt) for attempt in tries):
+    if any(attempt.near(calibrate.target) for attempt in tries):
         return None
     if len(tries) < 2:
         return (calibrate.low, calibrate.high)[len(tries)]
     ends = tries[:2]
-    if (share(ends[0]) < calibrate.target) == (share(ends[1]) < calibrate.target):
+    if (ends[0].share < calibrate.target) == (ends[1].share < calibrate.target):
         counts = " and ".join(f"{end.broken} of {len(end.seeds)} at {end.value:g}" for end in ends)
         raise PlanError(
             f"{calibrate.setting} cannot be calibrated between {calibrate.low:g} and {calibrate.high:g}: baselines that "
@@ -44,10 +35,10 @@ def next_value(study: Study, regime: str, tries: Sequence[Try]) -> float | None:
         )
     if len(tries) >= calibrate.tries:
         return None
-    breaks_above = share(ends[1]) > share(ends[0])
+    breaks_above = ends[1].share > ends[0].share
     low, high = calibrate.low, calibrate.high
     for attempt in tries[2:]:
-        if (share(attempt) < calibrate.target) == breaks_above:
+        if (attempt.share < calibrate.target) == breaks_above:
             low = attempt.value
         else:
             high = attempt.value
@@ -57,8 +48,14 @@ def next_value(study: Study, regime: str, tries: Sequence[Try]) -> float | None:
 
 
 def settled(calibrate: Calibrate, tries: Sequence[Try]) -> Calibrated:
-    """The value whose share of broken baselines is nearest to the target; the first of several."""
-    nearest = min(tries, key=lambda attempt: abs(share(attempt) - calibrate.target))
+    """The value whose share of broken baselines is nearest to the target.
+
+    Of equally distant ones a value that breaks more, for a regime without a broken baseline can show nothing, and of these
+    the latest: bisection closes in on a cliff.
+    """
+    nearest = min(
+        reversed(tries), key=lambda attempt: (abs(attempt.share - calibrate.target), attempt.share < calibrate.target)
+    )
     return Calibrated(setting=calibrate.setting, value=nearest.value, tries=tuple(tries))
 
 

@@ -33,7 +33,7 @@ from ablationlab.records.settings import (
 )
 from ablationlab.records.settings import looks_like_path as is_path
 from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
-from ablationlab.report.designs import calibrated_line, design_lines
+from ablationlab.report.designs import calibrated_lines, design_lines
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.paper.architecture import architecture
 from ablationlab.report.probes import depth_of, read_probes
@@ -252,12 +252,10 @@ class StudyView:
     @property
     def stages(self) -> list[str]:
         """The design's looks, equal times and amendments; calibrations are told in a sentence of their own."""
-        told = [] if self.plan is None else design_lines(self.plan)
-        return (
-            [line for line in told if line not in map(calibrated_line, *zip(*self.calibrations, strict=True))]
-            if self.calibrations
-            else told
-        )
+        if self.plan is None:
+            return []
+        calibrations = calibrated_lines(self.plan)
+        return [line for line in design_lines(self.plan) if line not in calibrations]
 
     @property
     def calibrations(self) -> list[tuple[str, Calibrated]]:
