@@ -338,6 +338,29 @@ def test_every_decision_is_told_with_its_own_evidence(tmp_path, decision):
     assert not [other for other in others if f"{other}." in text]
 
 
+def test_the_methods_describe_the_model_by_its_settings(tmp_path):
+    said_of_gpt2 = prose(made(tmp_path / "plain"))
+    assert "Transformer in the manner of GPT-2" in said_of_gpt2
+    assert "a GELU MLP of 4 times the width, LayerNorm in front of each part (ε = 10⁻⁵);" in said_of_gpt2
+    assert "learned token and absolute position embeddings, the output head tied to the token" in said_of_gpt2
+    assert "a final LayerNorm." in said_of_gpt2
+    assert "Further settings" not in said_of_gpt2
+
+    small = {"layers": 1, "width": 16, "heads": 4, "context": 16}
+    other = {
+        "preset": "llama-mini",
+        "norm_place": "post",
+        "final_norm": "layernorm",
+        "kv_heads": 2,
+        "head_softcap": 15.0,
+    }
+    said_of_other = prose(made(tmp_path / "other", made=study(model=small | other)))
+    assert "in the manner of GPT-2" not in said_of_other
+    assert "a SwiGLU MLP of 2.6667 times the width, RMSNorm on the stream behind each part" in said_of_other
+    assert "learned token embeddings and rotary positions, an untied output head, a final LayerNorm." in said_of_other
+    assert "Further settings: biases = False; kv_heads = 2; head_softcap = 15." in said_of_other
+
+
 def test_a_baseline_alone_has_a_paper_too(tmp_path):
     text = prose(made(tmp_path, made=study(variants=["none"])))
     assert "There is no variant beside the baseline, so there is nothing to compare." in text

@@ -54,7 +54,7 @@ class Picture:
 
     key: str
     section: str
-    shows: str  # in a sentence: "Figure 1 shows ..."
+    kind: str  # the start of the keys of such charts
     title: str
     caption: str
     alt: str

@@ -36,38 +36,29 @@ LEGEND_COLUMNS = 3
 class Kind:
     """Charts of the page whose key begins with *start*: at most *most* of them, in this section of the paper.
 
-    *caption* takes the place of the page's.
+    What they show in words, and some captions, are in `template/macros.md.j2`.
     """
 
     start: str
     section: str
-    shows: str
     most: int = 1
     height: int = 200
-    caption: str = ""
     only_unstable: bool = False  # where no run was unstable, the chart shows nothing but dots at rest
     one_regime: bool = False  # with several, the chart shows one of them and another chart shows all
 
 
-_BAND = "Line: mean over seeds. Band: lowest to highest seed; it is not an interval."
 KINDS = (
-    Kind("paired-", "results", "the difference of every pair", height=150, one_regime=True),
-    Kind("curve-loss", "results", "the training loss", height=145, caption=_BAND),
-    Kind(
-        "curve-gap",
-        "results",
-        "the training loss minus that of the baseline",
-        height=145,
-        caption=f"Both runs of a pair see the same batch at the same step, so the noise of the batches cancels. {_BAND}",
-    ),
-    Kind("tradeoff", "stability", "stability gained against loss paid", height=230, only_unstable=True),
-    Kind("survival-", "stability", "when runs diverged", most=2, height=130, only_unstable=True),
-    Kind("sweep-curves", "sweep", "the final loss at each learning rate"),
-    Kind("tasks", "evaluation", "the accuracy on each task", height=225),
-    Kind("reliability", "evaluation", "how predicted probabilities compare with observed frequencies", height=225),
-    Kind("curve-gradient-norm", "diagnostics", "the gradient norm", height=145, caption=_BAND),
-    Kind("probe-embedding-norm", "diagnostics", "the norm of the embeddings", height=145),
-    Kind("probe-residual-depth", "diagnostics", "the norm of the residual stream through the depth", height=150),
+    Kind("paired-", "results", height=150, one_regime=True),
+    Kind("curve-loss", "results", height=145),
+    Kind("curve-gap", "results", height=145),
+    Kind("tradeoff", "stability", height=230, only_unstable=True),
+    Kind("survival-", "stability", most=2, height=130, only_unstable=True),
+    Kind("sweep-curves", "sweep"),
+    Kind("tasks", "evaluation", height=225),
+    Kind("reliability", "evaluation", height=225),
+    Kind("curve-gradient-norm", "diagnostics", height=145),
+    Kind("probe-embedding-norm", "diagnostics", height=145),
+    Kind("probe-residual-depth", "diagnostics", height=150),
 )
 
 
@@ -103,7 +94,7 @@ def _explodes(figure: Figure) -> bool:
 #: Of more decisions the forest would fill a page beside their table, which has the same numbers.
 MOST_FOREST = 20
 #: Differences of all decisions; its height is that of its rows.
-FOREST = Kind("forest", "results", "the differences of all decisions with their deciding intervals", height=2000)
+FOREST = Kind("forest", "results", height=2000)
 
 
 def programme_pictures(studies: Sequence[Results], say: Callable[[str], None] = print) -> dict[str, list[Picture]]:
@@ -160,9 +151,9 @@ def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) ->
             Picture(
                 key=re.sub(r"[^a-z0-9-]", "-", figure.key.lower()),
                 section=kind.section,
-                shows=kind.shows,
+                kind=kind.start,
                 title=figure.title.rstrip("."),
-                caption=kind.caption or figure.caption,
+                caption=figure.caption,
                 alt=figure.alt,
                 svg=content,
                 wide=kind.start == "forest",

@@ -18,7 +18,18 @@ from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import words as replication_words
-from ablationlab.records.analysis import MACRO, Analysis, ArmStability, Comparison, DeviationCode, Power, StabilityGain
+from ablationlab.records.analysis import (
+    MACRO,
+    Analysis,
+    ArmStability,
+    Comparison,
+    Deviation,
+    DeviationCode,
+    Missing,
+    Power,
+    Seed,
+    StabilityGain,
+)
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Calibrated, Plan, PlannedRun
 from ablationlab.records.results import Results
@@ -35,13 +46,17 @@ from ablationlab.records.settings import looks_like_path as is_path
 from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.designs import calibrated_lines, design_lines
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.paper.architecture import architecture
 from ablationlab.report.probes import depth_of, read_probes
 from ablationlab.report.tables.comparisons import split
 from ablationlab.stats.results import CaveatCode
 
 #: An arm's probe reading is pointed out where its mean is beyond this factor of the baseline's.
 APART = 1.5
+#: Settings of the model that a sentence of the methods names.
+_NAMED = frozenset(
+    "preset layers width heads context vocabulary mlp mlp_ratio norm norm_place norm_eps position tied final_norm "  # noqa: SIM905
+    "head_bias init_std token_init_std position_init_std scaled_residual_init dropout front loss_terms redraw".split()
+)
 
 
 @dataclass(frozen=True)
@@ -135,8 +150,14 @@ class StudyView:
         return self.first_run(self.baseline).model
 
     @property
-    def architecture(self) -> dict[str, str]:
-        return architecture(self.model)
+    def further_settings(self) -> list[str]:
+        """Settings of the model that are not GPT-2's and that no sentence of the methods names."""
+        fields = type(self.model).model_fields
+        return [
+            f"{key} = {format.setting(float(value)) if type(value) in (int, float) else value}"
+            for key, value in self.model.model_dump(mode="json").items()
+            if key not in _NAMED and value != fields[key].get_default(call_default_factory=True)
+        ]
 
     @property
     def training(self) -> TrainingConfig:
@@ -151,6 +172,13 @@ class StudyView:
     @property
     def tuned(self) -> bool:
         return self.plan is not None and TUNED in self.regimes and TUNED not in self.plan.study.regimes
+
+    @property
+    def token_ends(self) -> list[PlannedRun]:
+        """The runs with the fewest and the most tokens; one where all have the same."""
+        assert self.plan is not None
+        runs = sorted(self.plan.runs, key=lambda run: run.budget.tokens)
+        return [runs[0], runs[-1]] if runs[0].budget.tokens != runs[-1].budget.tokens else runs[:1]
 
     @property
     def corpus(self) -> str:
@@ -312,20 +340,29 @@ class StudyView:
         return [*self.secondaries, *self.between]
 
     @property
-    def missing(self) -> list[str]:
+    def missing(self) -> list[Missing]:
         """Pairs that are missing from what the criteria ask, each once."""
-        found = {
-            f"seed {gone.seed} of {gone.arm}: {wording.absence(gone)}": None
-            for comparison in self.primaries
-            if comparison.n != comparison.planned_pairs
-            for gone in comparison.missing
-        }
-        return list(found)
+        found: dict[tuple[Seed, str, str], Missing] = {}
+        for comparison in self.primaries:
+            for gone in comparison.missing if comparison.n != comparison.planned_pairs else ():
+                found.setdefault((gone.seed, gone.arm, wording.absence(gone)), gone)
+        return list(found.values())
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether a mean is over fewer runs than planned, and so over survivors."""
+        return any(comparison.n < comparison.planned_pairs for comparison in self.primaries)
 
     @property
     def paired_gain(self) -> list[Comparison]:
         """Comparisons that decide, where it is known how much of the variance pairing removed."""
         return [c for c in self.primaries if c.variance_reduction is not None and c.n > 2 and self.calm(c)]
+
+    @property
+    def paired_ends(self) -> tuple[Comparison, Comparison, Comparison]:
+        """Those in which pairing helped most, in the middle, and least."""
+        ordered = sorted(self.paired_gain, key=lambda comparison: -(comparison.variance_reduction or 0))
+        return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
     @property
     def different(self) -> list[Comparison]:
@@ -430,9 +467,9 @@ class StudyView:
     def not_measured(self) -> list[str]:
         """What a reader may look for and the records do not have."""
         known = {
-            "how runs were trained": not self.from_table,
+            "training": not self.from_table,
             "stability": bool(self.arms),
-            "zero- or few-shot accuracy": bool(self.tasks or self.accuracies),
+            "accuracy": bool(self.tasks or self.accuracies),
             "calibration": bool(self.family("calibration")),
         }
         return [name for name, there in known.items() if not there]
@@ -497,15 +534,9 @@ class StudyView:
         return sorted(found, key=lambda item: -item[0].detectable_80)
 
     @property
-    def deviations(self) -> list[str]:
-        damaged = [
-            f"The file {d.file} could not be used: {d.text.split('. ')[0].rstrip('.')}." for d in self.results.problems
-        ]
-        if len(damaged) > 3:
-            damaged = [*damaged[:1], f"{format.count(len(damaged) - 1)} more files could not be used."]
-        # Runs that diverged are results, which the section on stability counts.
-        known = [d for d in self.analysis.deviations if d.code != DeviationCode.DIVERGED_RUNS or not self.arms]
-        return [*map(wording.deviation, known), *damaged]
+    def deviations(self) -> list[Deviation]:
+        """Without runs that diverged: these are results, which the section on stability counts."""
+        return [d for d in self.analysis.deviations if d.code != DeviationCode.DIVERGED_RUNS or not self.arms]
 
     @property
     def caveats(self) -> list[str]:

@@ -205,7 +205,3 @@ def detectable(comparison: Comparison, value: float) -> str:
     return (
         f"{text} (of logarithms)" if comparison.transform == "log" else with_unit(text, printed_unit(comparison.unit))
     )
-
-
-def margin(value: float | None) -> str:
-    return DASH if value is None else setting(value)

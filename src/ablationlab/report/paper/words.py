@@ -9,10 +9,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ablationlab.analysis.wording import CORRECTIONS
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
-from ablationlab.records.analysis import Comparison, StabilityGain
+from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.paper.document import Float, Inline, Marks, Picture, printable
 from ablationlab.report.paper.sources import Sources
@@ -74,9 +73,9 @@ class PaperWords:
 
     # Numbers
 
-    def value(self, text: str, part: object, field: str = "", value: Any = None) -> Inline:
+    def value(self, text: object, part: object, field: str = "", value: Any = None) -> Inline:
         """A number as text, with the field of a record that it comes from; *value* where it is computed of that field."""
-        return Inline("text", printable(text), source=self.sources.of(part, field, value))
+        return Inline("text", printable(str(text)), source=self.sources.of(part, field, value))
 
     def num(self, part: object, field: str, style: str = "number") -> Inline:
         """A field of a record as a number in one of the styles of `core.format`."""
@@ -127,40 +126,26 @@ class PaperWords:
         shown = difference_of(comparison)
         return self.value(format.with_unit(shown.size.lstrip("×"), shown.unit), comparison, "delta")
 
-    def interval(self, comparison: Comparison) -> Any:
+    def interval_field(self, comparison: Comparison) -> str:
+        """The field of the interval that is shown; nothing where there is none."""
         interval = comparison.main_interval
         if interval is None or interval.low is None:
-            return "no interval"
-        shown = difference_of(comparison)
-        bounds = format.with_unit(shown.range, "%") if shown.unit == "%" else shown.range
-        field = "deciding" if comparison.deciding is not None else f"intervals/{comparison.interval}"
-        return [
-            self.value(format.level(interval.level), comparison, f"{field}/level"),
-            Inline("text", " interval "),
-            self.value(bounds, comparison, field, [interval.low, interval.high]),
-        ]
+            return ""
+        return "deciding" if comparison.deciding is not None else f"intervals/{comparison.interval}"
+
+    def bounds(self, comparison: Comparison) -> Inline:
+        shown, interval = difference_of(comparison), comparison.main_interval
+        assert interval is not None
+        text = format.with_unit(shown.range, "%") if shown.unit == "%" else shown.range
+        return self.value(text, comparison, self.interval_field(comparison), [interval.low, interval.high])
 
     def p(self, comparison: Comparison) -> Inline:
         return self.value(
             format.p_clause(comparison.p_adjusted).replace(" ", "\N{NO-BREAK SPACE}"), comparison, "p_adjusted"
         )
 
-    def adjustment(self, comparison: Comparison) -> str:
-        return "" if comparison.correction == "none" else f"{CORRECTIONS[comparison.correction]}-adjusted "
-
     def sample(self, comparison: Comparison) -> Inline:
         return self.value(comparison.sample, comparison, "n")
-
-    def gain(self, gain: StabilityGain) -> Inline:
-        return self.value(format.percent(gain.estimate), gain, "estimate")
-
-    def gain_range(self, gain: StabilityGain) -> list[Inline]:
-        bounds = f"{format.percent(gain.low)} to {format.percent(gain.high)}"
-        return [
-            self.value(format.level(gain.level), gain, "level"),
-            Inline("text", " interval "),
-            self.value(bounds, gain, "low", [gain.low, gain.high]),
-        ]
 
     # Tables and figures
 
@@ -242,6 +227,7 @@ def environment(marks: Marks, vocabulary: PaperWords, read: Callable[[str], str]
         loader=jinja2.FunctionLoader(lambda name: flowing(read(name))),
         undefined=jinja2.StrictUndefined,
     )
+    made.filters["lookup"] = lambda key, words: words[key]
     made.globals.update(methods_of(vocabulary))
     made.globals.update(metric=metric_of, metric_word=metric_name)
     return made
