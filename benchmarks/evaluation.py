@@ -18,16 +18,18 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import token_classes
 from ablationlab.evaluation.harness import LocalTaskBuilder, StackLM, ask
-from ablationlab.evaluation.length import length_scores
+from ablationlab.evaluation.length import begin_length_scores
 from ablationlab.evaluation.runs import RunWeights, ScoredStack
 from ablationlab.evaluation.scoring import StackScorer, row_batches
 from ablationlab.evaluation.tasks import PackedTask
-from ablationlab.evaluation.tokens import token_scores
+from ablationlab.evaluation.tokens import begin_token_scores, text_units
 from ablationlab.model.parameters import parameters
 from ablationlab.records.plan import Budget, PlannedRun, Recipe
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
@@ -118,13 +120,25 @@ def main() -> None:
         steps, scoring, tokens = [], [], []
         piece = -(-len(corpus.validation) // (options.part * options.rounds))
         classes = token_classes(corpus.tokenizer)
+
+        def read_tokens(text: NDArray[np.int64]) -> None:
+            units = text_units(text, None, stack.model.context)
+            scores_of = begin_token_scores(stack, text, classes, len(text), units)
+            for run in range(len(stack.members)):
+                scores_of(run)
+
+        def read_lengths() -> None:
+            scores_of = begin_length_scores(stack, corpus.validation)
+            for run in range(len(stack.members)) if scores_of is not None else ():
+                scores_of(run)
+
         for number in range(options.rounds):
             steps.append(timed(lambda: trained.train_step(1, trained.offsets(1))))
             some = corpus.validation[number * piece : (number + 1) * piece]
-            tokens.append(timed(lambda mine=some: token_scores(stack, mine, classes, len(mine))))  # type: ignore[misc]
+            tokens.append(timed(lambda mine=some: read_tokens(mine)))  # type: ignore[misc]
             for task, rows in chosen[number :: options.rounds]:
                 scoring.append(timed(lambda task=task, rows=rows: scorer.begin_rows(task.packed, [rows]).finish()))  # type: ignore[misc]
-        lengths = timed(lambda: length_scores(stack, corpus.validation))
+        lengths = timed(read_lengths)
         marking = timed(lambda: score(builder, tasks[:: options.part]))
         scored = sum(scoring) * sum(len(rows) for _, rows in batches) / sum(len(rows) for _, rows in chosen)
         marked, read = marking * len(tasks) / len(tasks[:: options.part]), sum(tokens) * options.part

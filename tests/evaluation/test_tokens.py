@@ -10,10 +10,10 @@ import torch
 from ablationlab.data.tokenizers import TOKEN_CLASSES, CharTokenizer, token_classes
 from ablationlab.evaluation import throughput
 from ablationlab.evaluation.calibration import TEMPERATURES
-from ablationlab.evaluation.length import DOCUMENTS, length_scores
+from ablationlab.evaluation.length import DOCUMENTS, begin_length_scores
 from ablationlab.evaluation.scoring import ScoringTokens
 from ablationlab.evaluation.throughput import measure
-from ablationlab.evaluation.tokens import text_units, token_scores
+from ablationlab.evaluation.tokens import begin_token_scores, text_units
 from ablationlab.training.perplexity import run_metrics, validation_totals
 
 from .models import MODEL, member, stack
@@ -21,6 +21,17 @@ from .models import MODEL, member, stack
 MEMBERS = [member(1), member(2, "layernorm")]
 TEXT = np.random.default_rng(1).integers(0, 13, 24 * 9 + 7)
 TOKENIZER = CharTokenizer("\n ,.12abcdefg")
+
+
+def token_scores(scored, text, classes, size, end_of_document=None):
+    units = text_units(text, end_of_document, scored.model.context)
+    scores_of = begin_token_scores(scored, text, classes, size, units)
+    return [scores_of(run) for run in range(len(scored.members))]
+
+
+def length_scores(scored, text):
+    scores_of = begin_length_scores(scored, text)
+    return None if scores_of is None else [scores_of(run) for run in range(len(scored.members))]
 
 
 def parts():

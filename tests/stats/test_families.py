@@ -11,7 +11,7 @@ from ablationlab.stats.families import (
     gate_graph,
     graph_test,
 )
-from ablationlab.stats.significance import one_test
+from ablationlab.stats.significance import RESAMPLES, TESTS
 
 from .strategies import quick
 
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 
 
 def members(deltas, test="paired-t"):
-    return [(row, one_test(test, row, rng=np.random.default_rng(1)).p) for row in deltas]
+    return [(row, TESTS[test](row, RESAMPLES, np.random.default_rng(1)).p) for row in deltas]
 
 
 @quick

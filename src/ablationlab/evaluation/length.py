@@ -76,12 +76,6 @@ def fits(context: int, tokens: int) -> bool:
     return tokens > 2 * context and context >= PIECES
 
 
-def length_scores(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthScores] | None:
-    """One part per member; None where the text is shorter than one document, or the context shorter than 8."""
-    scores_of = begin_length_scores(stack, tokens)
-    return None if scores_of is None else [scores_of(run) for run in range(len(stack.members))]
-
-
 @torch.no_grad()
 def begin_length_scores(stack: ScoredStack, tokens: NDArray[np.int64]) -> Callable[[int], LengthScores] | None:
     """Queue it on the device; what is returned waits for it and gives a member's part."""

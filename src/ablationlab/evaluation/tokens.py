@@ -169,19 +169,6 @@ class _Sums:
         return Mark(self.class_V.device)
 
 
-def token_scores(
-    stack: ScoredStack,
-    tokens: NDArray[np.int64],
-    classes_V: NDArray[np.int64],
-    validation_bytes: int,
-    end_of_document: int | None = None,
-) -> list[TokenScores]:
-    """One part per member, from one pass over the split."""
-    units = text_units(tokens, end_of_document, stack.model.context)
-    scores_of = begin_token_scores(stack, tokens, classes_V, validation_bytes, units)
-    return [scores_of(run) for run in range(len(stack.members))]
-
-
 @torch.no_grad()
 def begin_token_scores(
     stack: ScoredStack,

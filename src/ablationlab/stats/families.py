@@ -31,7 +31,7 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, canonical, fraction, sample
 from ablationlab.stats.intervals import RESAMPLES, paired_t_interval
 from ablationlab.stats.results import FamilyMember, Interval, StatisticalResult
-from ablationlab.stats.significance import adjust, one_test
+from ablationlab.stats.significance import TESTS, adjust
 
 #: Share of a rejected primary's level that goes to the other primaries.
 ONWARD: Final = 0.5
@@ -144,7 +144,7 @@ def deciding_interval(
     seed = int(rng.integers(2**63))
 
     def reject(shift: float) -> bool:
-        p = one_test(test, values - shift, resamples=resamples, rng=np.random.default_rng(seed)).p
+        p = TESTS[test](values - shift, resamples, np.random.default_rng(seed)).p
         return p is not None and p <= alpha
 
     centre, reach = given.estimate, float(np.abs(values - given.estimate).max())

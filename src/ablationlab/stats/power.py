@@ -74,7 +74,9 @@ def sd_interval(sd: float, n: int, *, level: float = 0.95) -> StandardDeviation:
     """How well n pairs know the SD of the delta (normal deltas): within a factor of 0.52 to 6.3 at n = 3."""
     sd, n, level = positive("sd", sd), count("n", n, minimum=2), fraction("level", level)
     freedom = n - 1
-    low, high = (sd * float(np.sqrt(freedom / special.chdtri(freedom, tail))) for tail in _tails(level))
+    low, high = (
+        sd * float(np.sqrt(freedom / special.chdtri(freedom, tail))) for tail in ((1 - level) / 2, (1 + level) / 2)
+    )
     return StandardDeviation(sd, n, low, high, level)
 
 
@@ -172,10 +174,6 @@ def _smallest(power_at: Callable[[int], float], power: float) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if power_at(middle) >= power else (middle, high)
     return high
-
-
-def _tails(level: float) -> tuple[float, float]:
-    return (1 - level) / 2, (1 + level) / 2
 
 
 def _nonzero(value: float, name: str = "effect") -> float:

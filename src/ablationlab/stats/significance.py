@@ -99,11 +99,6 @@ def wilcoxon_test(deltas: ArrayLike) -> PValue:
     return PValue("wilcoxon", p, statistic, sample.n, exact=exact, minimum_p=smallest)
 
 
-def one_test(test: str, deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> PValue:
-    """The test of that name."""
-    return TESTS[test](deltas, resamples, rng)
-
-
 def all_tests(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> dict[str, PValue]:
     """Every test by its name: paired-t, sign-flip, bootstrap, wilcoxon; their random draws start from one seed."""
     seed = int(rng.integers(2**63))

@@ -147,11 +147,6 @@ def _contexts(cells: Sequence[PlannedRun]) -> list[int]:
     return sorted({cell.model.context for cell in cells})
 
 
-def width_on_gpu(study: Study, cells: Cells, memory: float) -> int:
-    """Runs of one stack, were the study planned on a GPU with so many bytes of memory."""
-    return _stack_width(study, cells, memory)
-
-
 def make_plan(
     study: Study,
     corpus: TokenizedCorpus,
@@ -208,7 +203,7 @@ def _plan(
 
         check_text(study.evaluation, _contexts(cells.own), corpus)
         tasks = plan_tasks(study.evaluation)
-    width = _stack_width(study, cells, gpu_memory() if device_kind == "cuda" else None, workers)
+    width = best_stack_width(study, cells, gpu_memory() if device_kind == "cuda" else None, workers)
     if study.execution.parallel is None:
         check_room(max(cell.budget.parameters for cell in (*cells.own, *cells.swept)), width, device_kind)
     stacks = _stacks(study, cells, width) + _sweep_stacks(cells, width)
@@ -535,7 +530,7 @@ def _own_groups(study: Study, cells: Cells) -> list[list[PlannedRun]]:
     return [group for look in sorted(looks) for group in _grouped(looks[look], cells.declared)]
 
 
-def _stack_width(study: Study, cells: Cells, gpu_memory: float | None, workers: int | None = None) -> int:
+def best_stack_width(study: Study, cells: Cells, gpu_memory: float | None, workers: int | None = None) -> int:
     """One run a stack on the CPU, where stacking gains little; on a GPU the width that takes the least time, of those that
     leave every worker a stack and do not fill the memory."""
     wanted = study.execution.stack_width

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ablationlab.core.format import amount, duration, percent
 from ablationlab.instrument.costing.disk import study_bytes
 from ablationlab.records.plan import Plan, PlannedRun
-from ablationlab.records.settings import Study
 
 if TYPE_CHECKING:
     import torch
@@ -111,11 +110,6 @@ def _step_flops(plan: Plan, run: PlannedRun) -> float:
 
 def _token_flops(run: PlannedRun) -> float:
     return run.budget.matmul_flops / run.budget.tokens
-
-
-def counts_tasks(study: Study) -> bool:
-    """Whether the number of items is known, so that the time for tasks can be told."""
-    return study.evaluation.items is not None
 
 
 def _scored_tokens(plan: Plan, run: PlannedRun) -> float:

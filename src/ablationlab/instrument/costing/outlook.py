@@ -19,11 +19,11 @@ from ablationlab.records.plan import Corpus, Declaration, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, DataConfig, ModelConfig, Study, TrainingConfig, steps_of
 from ablationlab.study.plan import (
     batch_refusal,
+    best_stack_width,
     optimizer_refusal,
     probes_refusal,
     stackable,
     study_cells,
-    width_on_gpu,
 )
 
 #: Two layouts' times count as different if they differ by more than this share, as the network's part is assumed.
@@ -112,7 +112,7 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
     every = [*cells.own, *cells.swept]
     groups = _groups(every, cells.declared)
     largest = max(groups, key=lambda group: parameter_count(group.model))
-    width = width_on_gpu(study, cells, hardware.kind.memory)
+    width = best_stack_width(study, cells, hardware.kind.memory)
     candidates = layouts(hardware, width)
     numbers = dict.fromkeys(layout.gpus for layout in candidates)
     refused = {gpus: batch_refusal(study, gpus) for gpus in numbers}

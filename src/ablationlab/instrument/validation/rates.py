@@ -13,7 +13,6 @@ from ablationlab.core.seeding import stream
 from ablationlab.instrument.validation.records import (
     ComparisonRates,
     Compatibility,
-    DecisionRates,
     DeltaSummary,
     GainRates,
     MethodRate,
@@ -235,10 +234,6 @@ def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, Rate
         conclusion.decision for verdict in verdicts for conclusion in verdict.verdicts if conclusion.variant == variant
     ]
     return {name.value: rate(given.count(name), len(given)) for name in DECISIONS}
-
-
-def decision_rates(verdicts: Sequence[Verdict], variants: Iterable[str]) -> tuple[DecisionRates, ...]:
-    return tuple(DecisionRates(variant=name, decisions=decision_counts(verdicts, name)) for name in variants)
 
 
 def gain_rates(gains: Sequence[StabilityGain]) -> GainRates:

@@ -19,12 +19,12 @@ from ablationlab.instrument.validation.rates import (
     compatibility,
     counted,
     decision_counts,
-    decision_rates,
     found_in,
     gain_rates,
     method_rates,
 )
 from ablationlab.instrument.validation.records import (
+    DecisionRates,
     DoseCalibration,
     DoseRates,
     FamilyRates,
@@ -65,7 +65,7 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
         comparisons=tuple(compared),
         compatibility=tuple(compatibility(rates) for rates in compared),
         families=_families(analyses),
-        decisions=decision_rates(verdicts, changes),
+        decisions=tuple(DecisionRates(variant=name, decisions=decision_counts(verdicts, name)) for name in changes),
         gains=_gains(analyses),
         doses=tuple(_dose(dose, base, pairs) for dose in injected),
         diverged_rule=whole.stability.diverged,

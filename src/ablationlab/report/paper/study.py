@@ -239,8 +239,10 @@ class StudyView:
 
     @property
     def norms(self) -> set[str]:
-        """The norms at the embedding of any arm."""
-        return {self.first_run(name).model.front.norm for name in self.variants} if self.trained else set()
+        """The kinds of norm in which arms differ."""
+        models = [self.first_run(name).model for name in self.variants] if self.trained else []
+        places = [{m.norm for m in models}, {m.qk_norm for m in models}, {m.front.norm for m in models}]
+        return {norm for kinds in places if len(kinds) > 1 for norm in kinds}
 
     @property
     def budget_shared(self) -> bool:

@@ -123,8 +123,9 @@ def arms_table(studies: Sequence[StudyView]) -> Table:
     one = len(studies) == 1
     arms = grouped(((name, study.changes(name)), study) for study in studies for name in study.results.variants)
     trained = all(study.trained is not None for study in studies)
-    formulas = trained and all(study.trained.variants[study.baseline].formula for study in studies if study.trained)
-    front = formulas and all("E_tok" in changes for _, changes in arms)
+    formulas = trained and all(
+        study.trained.variants[name].formula for study in studies if study.trained for name in study.variants
+    )
     rows = []
     for (variant, changes), within in arms.items():
         first = within[0]
@@ -132,9 +133,7 @@ def arms_table(studies: Sequence[StudyView]) -> Table:
         rows.append(
             {
                 Column("arm", "Arm"): Cell.name(variant),
-                Column("changes", "Input to block 1" if front else "What it changes"): Cell.of(
-                    changes, changes or "none"
-                ),
+                Column("changes", "Formula" if formulas else "What it changes"): Cell.of(changes, changes or "none"),
                 Column("parameters", "Parameters", "right", printed=one and trained): Cell.of(parameters, count),
                 Column("studies", "Studies", "right", printed=not one): Cell.of(
                     len(within), "all" if len(within) == len(studies) else count(len(within))

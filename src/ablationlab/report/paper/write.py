@@ -116,7 +116,7 @@ def _compiled(folder: Path, pdf: Path) -> Path:
             end = compiler.query(source, "<end>", field="value", one=True, ignore_system_fonts=True)
         except RuntimeError as error:
             raise AblationLabError(f"{source} does not compile: {error}") from error
-        full = _fullness(str(end))
+        full = float(str(end).strip('"'))
         if full > fullest:
             fullest, best = full, trial
         if full > 0.8:
@@ -124,10 +124,6 @@ def _compiled(folder: Path, pdf: Path) -> Path:
     replace(source, best.encode())
     replace(pdf, compiled(source))
     return pdf
-
-
-def _fullness(end: str) -> float:
-    return float(end.strip('"'))
 
 
 def compiled(source: Path) -> bytes:

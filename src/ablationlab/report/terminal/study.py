@@ -159,10 +159,9 @@ def _under_torchrun(plan: Plan) -> str:
 
 def _not_in_it(plan: Plan) -> str:
     """What the estimate leaves out, of what this study does."""
-    from ablationlab.instrument.costing.estimate import counts_tasks
-
     study = plan.study
-    left = ["probes"] * bool(study.probes) + ["tasks"] * bool(study.evaluation.tasks and not counts_tasks(study))
+    unknown = bool(study.evaluation.tasks) and study.evaluation.items is None  # without their number, no time
+    left = ["probes"] * bool(study.probes) + ["tasks"] * unknown
     return f" Time for {' and '.join(left)} is not in it." if left else ""
 
 
