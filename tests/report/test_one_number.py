@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ablationlab.analysis.wording import difference_of
 from ablationlab.core.format import difference, mean_sd, p_value, plain
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
@@ -18,7 +19,7 @@ from ablationlab.report.page import page_html
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.printing import Typst
 from ablationlab.report.table import latex
-from ablationlab.report.tables import difference_of, statistics_markdown, tables_of
+from ablationlab.report.tables import statistics_markdown, tables_of
 from ablationlab.report.terminal import analysis_view
 from report.maker import made
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablationlab.analysis.verdict.evidence import gather
-from ablationlab.analysis.wording import change, listed, margin_of, name_of
-from ablationlab.core.format import count, difference, with_unit
+from ablationlab.analysis.wording import change, difference_of, listed, margin_of, name_of
+from ablationlab.core.format import count, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED
@@ -318,22 +318,15 @@ def _amounts(comparisons: Sequence[Comparison]) -> str:
     """``0.012 and 0.010 nats/token``; of many, the smallest and the largest: ``0.385 to 0.706 nats/token``."""
     if len(comparisons) > MOST_SIZES:
         ends = sorted(comparisons, key=lambda comparison: abs(comparison.delta or 0.0))
-        comparisons = (ends[0], ends[-1])
-        sizes, joined = [_shown(comparison) for comparison in comparisons], " to ".join
+        comparisons, joined = (ends[0], ends[-1]), " to ".join
     else:
-        sizes, joined = [_shown(comparison) for comparison in comparisons], listed
+        joined = listed
+    sizes = [(shown.size, shown.unit) for shown in map(difference_of, comparisons)]
     if len(set(sizes)) == 1:
         return with_unit(*sizes[0])
     if len({unit for _, unit in sizes}) > 1:
         return joined([with_unit(*size) for size in sizes])
     return with_unit(joined([size for size, _ in sizes]), sizes[0][1])
-
-
-def _shown(comparison: Comparison) -> tuple[str, str]:
-    interval = comparison.main_interval
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    shown = difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
-    return shown.size, shown.unit
 
 
 def _within(analysis: Analysis, decided: VariantVerdict) -> str:

@@ -487,8 +487,8 @@ def interactions(analysis: Analysis, crossed: Interactions) -> str:
 # --- comparisons ----------------------------------------------------------------------------------------------
 
 
-def _shown(comparison: Comparison) -> Difference:
-    """The difference and the interval that decides, as the tables print them."""
+def difference_of(comparison: Comparison) -> Difference:
+    """A comparison's difference and the interval that decides, as text."""
     interval = comparison.main_interval
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     return difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
@@ -496,7 +496,7 @@ def _shown(comparison: Comparison) -> Difference:
 
 def change(comparison: Comparison) -> str:
     """The difference with its sign and unit."""
-    shown = _shown(comparison)
+    shown = difference_of(comparison)
     return with_unit(shown.delta, shown.unit)
 
 
@@ -528,7 +528,7 @@ def measured(comparison: Comparison) -> str:
     """Difference, deciding interval and adjusted p of a comparison, in one clause."""
     if comparison.delta is None:
         return f"{name_of(comparison)} could not be compared"
-    interval, shown = comparison.main_interval, _shown(comparison)
+    interval, shown = comparison.main_interval, difference_of(comparison)
     text = f"{_where(comparison)} {change(comparison)}"
     if interval is not None and interval.low is not None:
         text += f" ({level(interval.level)} interval {shown.range}, {comparison.sample})"

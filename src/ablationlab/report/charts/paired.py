@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from ablationlab.analysis.wording import difference_of
 from ablationlab.core.format import level, setting
 from ablationlab.records.analysis import MACRO
 from ablationlab.records.metrics import metric_name
@@ -27,7 +28,6 @@ from ablationlab.report.charts.theme import (
     variant_shape,
 )
 from ablationlab.report.naming import axis, printed_unit
-from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablationlab.analysis.answer import main_comparison, verdict_sentence
-from ablationlab.analysis.wording import DECISIONS, adjusted, hypothesis_why, verdict_words
+from ablationlab.analysis.wording import DECISIONS, adjusted, difference_of, hypothesis_why, verdict_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import counted, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.report.charts import colours
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.tables.ablation import DECISION_TONES
-from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Analysis, Comparison

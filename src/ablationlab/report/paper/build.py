@@ -8,7 +8,7 @@ from typing import Any
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
-from ablationlab.analysis.wording import DECISIONS
+from ablationlab.analysis.wording import DECISIONS, difference_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
@@ -21,7 +21,7 @@ from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Pict
 from ablationlab.report.paper.sources import Sources
 from ablationlab.report.paper.study import Decided, StudyView, metric_meanings, shared_start, short_names
 from ablationlab.report.paper.words import PaperWords, environment, methods_of
-from ablationlab.report.tables.comparisons import comparison_table, difference_of
+from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.tables.study import (
     criteria_table,
     direction_table,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ablationlab.analysis.wording import DECISIONS
+from ablationlab.analysis.wording import DECISIONS, difference_of
 from ablationlab.core.format import DASH, amount, count, difference, mean_sd, number, p_value, setting, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
@@ -12,7 +12,6 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.paper.study import LastReading, StudyView
 from ablationlab.report.table import Cell, Cells, Column, Row, Table
-from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.report.tables.study import arm_table
 
 #: Metrics that readers of a language model's ablation look for, in this order, where they were measured.

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from ablationlab.analysis.wording import difference_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.records.analysis import Comparison
@@ -17,7 +18,6 @@ from ablationlab.report.paper.document import Float, Inline, Marks, Picture, pri
 from ablationlab.report.paper.sources import Sources
 from ablationlab.report.paper.study import StudyView
 from ablationlab.report.table import Table
-from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.study.text import paragraphs
 
 _NUMBER = re.compile(r"[+−-]?\d(?:[\d,.]*\d)?(?:×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?(?:\u202f%)?")

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, name_of
+from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, name_of
 from ablationlab.core.format import amount, difference, level, mean_sd, percent
 from ablationlab.records.analysis import Analysis, Comparison, StabilityAnalysis
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
-from ablationlab.report.tables.comparisons import difference_of
 
 #: From so many variants on they are ranked, the best first, unless factors arrange them.
 FEWEST_RANKED = 5

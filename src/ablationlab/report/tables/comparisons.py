@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ablationlab.analysis.wording import difference_of, no_number
 from ablationlab.analysis.wording import name_of as metric_of
-from ablationlab.analysis.wording import no_number
 from ablationlab.core.format import (
     DASH,
     Difference,
@@ -158,13 +158,6 @@ def _size(comparison: Comparison) -> Cell:
 
 
 TONES: Mapping[str, Tone] = {"better": "good", "worse": "bad", "different": "warn"}
-
-
-def difference_of(comparison: Comparison) -> Difference:
-    """A comparison's difference and the interval that decides, as text."""
-    interval = comparison.main_interval
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
 
 
 def _interval(interval: Interval | None, shown: Difference) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
-from ablationlab.analysis.wording import DECISIONS, ledger_words
+from ablationlab.analysis.wording import DECISIONS, difference_of, ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, setting, with_unit
@@ -19,7 +19,6 @@ from ablationlab.report.table import Table, markdown
 from ablationlab.report.tables.ablation import ablation_table
 from ablationlab.report.tables.comparisons import (
     comparison_table,
-    difference_of,
     method_table,
     pair_table,
     split,

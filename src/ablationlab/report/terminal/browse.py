@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from ablationlab.analysis.wording import difference_of
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain
 from ablationlab.records.metrics import metric_name
@@ -21,7 +22,6 @@ from ablationlab.records.run import FloatArray
 from ablationlab.records.settings import Study, flattened
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.table import Table
-from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.study.differences import SettingDifference, differences, study_differences
 from ablationlab.study.load import load_study
 from ablationlab.study.places import default_folder, find_results, find_study, folder_without_code
