@@ -241,7 +241,7 @@ class StudyView:
     def norms(self) -> set[str]:
         """The kinds of norm in which arms differ."""
         models = [self.first_run(name).model for name in self.variants] if self.trained else []
-        places = [{m.norm for m in models}, {m.qk_norm for m in models}, {m.front.norm for m in models}]
+        places: list[set[str]] = [{m.norm for m in models}, {m.qk_norm for m in models}, {m.front.norm for m in models}]
         return {norm for kinds in places if len(kinds) > 1 for norm in kinds}
 
     @property
