@@ -129,7 +129,8 @@ def main() -> None:
 
         def read_lengths() -> None:
             scores_of = begin_length_scores(stack, corpus.validation)
-            for run in range(len(stack.members)) if scores_of is not None else ():
+            assert scores_of is not None
+            for run in range(len(stack.members)):
                 scores_of(run)
 
         for number in range(options.rounds):
