@@ -412,6 +412,22 @@ def with_functions(curve):
 TUNED_PRIMARY = {"role": "primary", "regime": "tuned", "smallest_effect": 0.01}
 
 
+def test_a_secondary_at_grid_rates_makes_no_trade_off(tmp_path):
+    """Equal accuracy at either arm's best rate; at the chosen grid rates layernorm is worse, far beyond the noise."""
+
+    def better_loss(variant: str, lr: float, seed: int) -> dict[str, float]:
+        equal = 0.5 - 0.1 * (shifted(variant, lr, seed)["validation_loss"] - 2)
+        return moved(-0.5, variant, lr, seed) | {"next_token_accuracy": equal}
+
+    secondary = {"metric": "next_token_accuracy", "role": "secondary", "regime": "tuned"}
+    criteria = [TUNED_PRIMARY | {"metric": "validation_loss"}, secondary]
+    analysis = analysis_of(tmp_path, swept=better_loss, sweep=FINE, criteria=criteria)
+    accuracy = find(analysis, "next_token_accuracy/tuned/layernorm:none")
+    assert (accuracy.outcome, accuracy.at_grid_rates) == ("worse", True)
+    verdict = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
+    assert (verdict.decision, verdict.secondaries) == ("adopt-provisionally", ())
+
+
 @pytest.mark.parametrize("metric", ["validation_loss", "perplexity", "bits_per_byte"])
 def test_functions_of_the_loss_are_fitted_with_it_and_claim_no_more_than_it(tmp_path, metric):
     """The arms have one curve; at the chosen grid rates they differ by a hundred times their noise."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ablationlab.analysis.dataset import Absent
 from ablationlab.analysis.stability import UNSTABLE_SHARE, diverged
 from ablationlab.analysis.verdict.evidence import Evidence, gather
-from ablationlab.analysis.verdict.hypotheses import smoother_training
+from ablationlab.analysis.verdict.hypotheses import comparisons_of, smoother_training
 from ablationlab.core.format import (
     Difference,
     count,
@@ -644,7 +644,8 @@ def gained(gain: StabilityGain) -> str:
 def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[str]:
     """Why a hypothesis stands as it does, a clause for each piece of evidence."""
     metric = metric_name(verdict.metric or "")
-    asked = [c for c in analysis.comparisons if c.id in verdict.evidence]
+    judged = {c.id: c for c in comparisons_of(analysis, verdict.metric or "")}
+    asked = [judged.get(c.id, c) for c in analysis.comparisons if c.id in verdict.evidence]
     compared = [f"{c.variant} in {c.regime}: {measured(c)}" for c in asked]
     stability = analysis.stability
     gains = [gain for gain in (*stability.parts, *stability.gains) if gain.id in verdict.evidence] if stability else []

@@ -13,11 +13,11 @@ from ablationlab.analysis.verdict.fragility import without
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.wording import hypothesis_clauses, hypothesis_lines, hypothesis_why
 from ablationlab.core.format import plain
-from ablationlab.records.settings import Hypothesis
+from ablationlab.records.settings import Criterion, Hypothesis
 from ablationlab.stats import Caveat, CaveatCode
 
 from .maker import analysis, comparison, stability
-from .studies import RESTORES, arms, dataset
+from .studies import LOSS, RESTORES, arms, dataset
 
 
 def accuracy(outcome="not-shown", **more):
@@ -254,3 +254,23 @@ def test_variants_that_were_added_later_support_no_hypothesis():
     made = rescued(more=["layernorm"])
     assert made.stability.gain("layernorm", "none", "default").outcome == "more-stable"
     assert judge_hypotheses(made)["H1b"].reason == "not-registered"
+
+
+def test_a_hypothesis_on_a_guard_is_corrected_over_its_variants():
+    """Two tests at p = 0.03: a guard each, uncorrected, and no claim of a hypothesis together."""
+    guard = Criterion(metric="token_ece", role="guard", margin=0.001)
+    n, t = 10, 2.5728  # two-sided p = 0.03 at 9 degrees of freedom
+    moved = arms(0.01, sd=0.01 * n**0.5 / t, n=n, start=0.1)
+    h0 = Hypothesis(name="H0", statement="No change.", rule="no-change", metric="token_ece")
+
+    def judged(*variants):
+        ece = {"none": moved["none"], **dict.fromkeys(variants, moved["layernorm"])}
+        loss = {"none": arms(0.0)["none"], **dict.fromkeys(variants, arms(0.0)["layernorm"])}
+        made = analyze(dataset({"validation_loss": loss, "token_ece": ece}, (LOSS, guard), hypotheses=(h0,)))
+        assert made.comparison("token_ece", "default", "layernorm", "none").p == pytest.approx(0.03, abs=1e-4)
+        return made, judge_hypotheses(made)["H0"]
+
+    made, alone = judged("layernorm")
+    assert alone.status == "rejected"
+    assert "p = 0.030 (Holm over 1)" in plain(hypothesis_why(made, alone))
+    assert judged("layernorm", "rmsnorm")[1].status == "undecided"

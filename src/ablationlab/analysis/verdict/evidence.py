@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -56,7 +56,12 @@ class Evidence:
     @property
     def shown_worse(self) -> tuple[Comparison, ...]:
         """Registered secondaries that are shown worse."""
-        return tuple(comparison for comparison in self.secondaries if comparison.outcome == "worse")
+        return tuple(comparison for comparison in self._telling(self.secondaries) if comparison.outcome == "worse")
+
+    @staticmethod
+    def _telling(comparisons: Iterable[Comparison]) -> Iterator[Comparison]:
+        """Without those at grid rates, where a difference may be the grid's."""
+        return (comparison for comparison in comparisons if not comparison.at_grid_rates)
 
     @property
     def refused(self) -> bool:
@@ -93,10 +98,9 @@ class Evidence:
     def hidden_costs(self) -> tuple[Comparison, ...]:
         """Guards that are not kept and secondaries that would be shown worse if their worst runs were less bad."""
         known = {guard.comparison for guard in self.guards if guard.shown != "unknown"}
-        known |= {comparison.id for comparison in self.guarded if comparison.at_grid_rates}  # these tell nothing
         return tuple(
             comparison
-            for comparison in (*self.guarded, *self.secondaries)
+            for comparison in self._telling((*self.guarded, *self.secondaries))
             if comparison.id not in known and worse_if_less_bad(comparison)
         )
 

@@ -10,11 +10,12 @@ restores-stability     supported if a stability gain is shown somewhere, correct
 
 A metric that is scored on tasks counts only where it was shown to be sensitive, and only registered comparisons count.
 Equivalent, better and worse must hold with diverged runs counted, as in the rules, and nothing is shown at grid rates.
+A guard's p is not corrected elsewhere, for a guard is no claim; a hypothesis is one, so Holm corrects it over the hypothesis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -23,6 +24,7 @@ from ablationlab.analysis.verdict.evidence import equivalent_with_diverged, hold
 from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
 from ablationlab.records.settings import TUNED, Hypothesis
 from ablationlab.records.verdict import HypothesisReason, HypothesisVerdict
+from ablationlab.stats import adjust
 
 #: The family of metrics that are scored on tasks.
 TASK_FAMILY: Final = "accuracy"
@@ -73,7 +75,27 @@ def _usable(analysis: Analysis, metric: str) -> list[Comparison] | Judgement:
     registered = [comparison for comparison in usable if comparison.label == "registered"]
     if registered and all(comparison.at_grid_rates for comparison in registered):
         return _judged("undecided", HypothesisReason.GRID_RATES)
-    return registered or _judged("undecided", HypothesisReason.NOT_REGISTERED)
+    return _guards_corrected(registered) or _judged("undecided", HypothesisReason.NOT_REGISTERED)
+
+
+def comparisons_of(analysis: Analysis, metric: str) -> list[Comparison]:
+    """What a hypothesis on the metric rests on, corrected as it is judged."""
+    usable = _usable(analysis, metric)
+    return [] if isinstance(usable, Judgement) else usable
+
+
+def _guards_corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Those of a hypothesis, the guards among them with Holm's correction."""
+    tested = [c for c in comparisons if c.role == "guard" and c.p is not None]
+    adjusted = dict(zip((c.id for c in tested), adjust([c.p for c in tested]).adjusted, strict=True))
+    return [_corrected(c, adjusted[c.id], len(tested)) if c.id in adjusted else c for c in comparisons]
+
+
+def _corrected(comparison: Comparison, p: float | None, tests: int) -> Comparison:
+    shown = p is not None and p <= comparison.alpha
+    outcome = comparison.outcome if shown else "not-shown"
+    corrected = {"p_adjusted": p, "correction": "holm", "family_size": tests, "outcome": outcome}
+    return comparison.model_copy(update=corrected)
 
 
 def _unstable(analysis: Analysis, regime: str) -> bool | None:
