@@ -144,6 +144,35 @@ def test_what_needs_no_torch_imports_none(study_file, tmp_path, arguments):
     assert json.loads(answer.stderr) == [[], [], 0]
 
 
+REFUSED = """
+import contextlib, io, sys
+from ablationlab.cli.app import main
+for study in sys.argv[1:]:
+    with contextlib.redirect_stderr(io.StringIO()) as told, contextlib.suppress(SystemExit):
+        main(["plan", study, "--out", "results", "--device", "cpu"])
+    print(" ".join(told.getvalue().split()), [name for name in ("torch", "lm_eval", "scipy") if name in sys.modules])
+"""
+
+
+def test_what_torch_is_not_needed_for_is_refused_before_it_is_imported(study_file, tmp_path):
+    """Torch alone takes longer to import than a mistake in a study file may take to be told (two seconds)."""
+    refusals = {
+        "about 60,000 runs; a study may have 20,000": {"seeds": {"first": 1, "count": 20_000}},
+        "for weights, gradients and moments alone": {"model.layers": 20, "model.width": 30_000},
+        "unknown task 'helaswag'": {"evaluation.tasks": ["helaswag"], "model.context": 128},
+        "leaves 20 characters per item, and 22 are needed": {
+            "evaluation.tasks": ["spelling"],
+            "evaluation.fewshot": [2],
+            "model.context": 64,
+        },
+    }
+    studies = [study_file(changes, f"study-{number}.toml") for number, changes in enumerate(refusals.values())]
+    answer = subprocess.run([warm.FRESH, "-c", REFUSED, *studies], cwd=tmp_path, capture_output=True, text=True)
+    for words, told in zip(refusals, answer.stdout.splitlines(), strict=True):
+        assert words in told
+        assert told.endswith(" []")
+
+
 def test_importing_the_command_line_imports_core_alone():
     code = (
         "import sys, ablationlab.cli.app; print([n for n in sys.modules if n.startswith(('ablationlab', 'pydantic'))])"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablationlab.core.errors import UnknownNameError
-from ablationlab.tasks.request import MOST_ALIKE, alike
+from ablationlab.tasks.request import MOST_ALIKE, alike, names_in
 
 NAMES = [
     "spelling",
@@ -52,3 +52,22 @@ def test_an_error_over_many_names_tells_what_they_are_and_a_few():
     assert (error.nearest, error.allowed) == ("a", ("a", "b"))
     assert str(UnknownNameError("task", "x", ["a", "b"])) == "unknown task 'x'; known: a, b"
     assert str(UnknownNameError("task", "ab", ["abc", "b"])) == "unknown task 'ab'; known: abc, b; did you mean 'abc'?"
+
+
+def test_the_harness_and_the_quick_look_into_its_files_find_the_same_names(tmp_path):
+    from lm_eval.tasks import TaskManager
+
+    files = {
+        "plain.yaml": "task: plain\ntag: one_tag\n",
+        "quoted.yaml": '"task": "quoted-name"  # a remark\n"tag": ["in_brackets", \'second\']\n',
+        "listed.yaml": "tag:\n  - first_listed\n  - second_listed\ntask: 'listed'\ndoc_to_text: 'task: {{no_name}}'\n",
+        "group.yaml": "group: the_group\ntask:\n  - plain\n  - task: listed\n",
+        "_shared_yaml": "tag:\n    - of_an_included_file\nmetadata:\n  task: nested\n",
+        "including.yaml": "include: _shared_yaml\ntask: including(it)\n",
+    }
+    (tmp_path / "deeper").mkdir()
+    for name, text in files.items():
+        (tmp_path / "deeper" / name).write_text(text)
+    theirs = TaskManager(include_path=str(tmp_path), include_defaults=False).all_tasks
+    assert set(names_in(tmp_path)) == set(theirs)
+    assert len(theirs) == 11
