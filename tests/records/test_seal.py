@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -219,6 +220,25 @@ def test_hashes_inside_the_plan_are_computed_again(folder, field):
     plan = Plan.read_sealed(path)
     plan.model_copy(update={field: "0" * 64}).sealed().replace(path)
     assert not Plan.read_with_seal(path)[1]
+    with pytest.raises(RecordError, match="was changed after it was sealed"):
+        Plan.read(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r'"commit":(null|"\w+")', '"commit":"0000000000000000000000000000000000000000"'),
+        (r'"dirty":(null|true|false)', '"dirty":%s'),
+        (r'"created":"[^"]+"', '"created":"2020-01-01T00:00:00+00:00"'),
+    ],
+)
+def test_commit_and_time_of_a_plan_are_inside_its_seal(folder, old, new):
+    path = folder / "plan.lock"
+    text = json.dumps(json.loads(path.read_text()), separators=(",", ":"))
+    path.write_text(text)
+    assert Plan.read_with_seal(path)[1]
+    flipped = "false" if re.search(old, text)[0].endswith("true") else "true"
+    path.write_text(re.sub(old, new.replace("%s", flipped), text))
     with pytest.raises(RecordError, match="was changed after it was sealed"):
         Plan.read(path)
 

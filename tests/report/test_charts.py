@@ -295,6 +295,26 @@ def test_charts_that_kill_their_converter_are_a_note(tmp_path: Path):
     assert done.stderr == ""
 
 
+LITTLE_ADDRESS_SPACE = """
+import resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]) * 10**9,) * 2)
+from ablationlab.report.make import make_report
+written = make_report(Path(sys.argv[1]), out=Path(sys.argv[2]), parts=("page", "figures", "tables"), say=print)
+print("Written:", *(path.name for path in written))
+"""
+
+
+@pytest.mark.parametrize("gigabytes", [4, 5])
+def test_a_report_with_little_address_space_is_written_without_its_charts(results: Results, tmp_path: Path, gigabytes):
+    words = [warm.FRESH, "-c", LITTLE_ADDRESS_SPACE, results.folder, tmp_path, str(gigabytes)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    *notes, last = done.stdout.splitlines()
+    assert any(note.startswith("Not drawn: ") and "was killed by signal" in note for note in notes)
+    assert last == "Written: report.html tables"
+    assert results.question in (tmp_path / "report.html").read_text()
+
+
 def test_a_page_without_its_charts_says_so(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def died() -> str:
         raise WorkerDied("drawing charts", "was killed by signal 5")

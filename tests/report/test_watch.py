@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from ablationlab.records.run import METRICS_HEADER, RunRecord, StepLine
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.charts.curves import curves
 from ablationlab.report.live import Live
+from ablationlab.report.page import vega_bundle
 from ablationlab.report.watch import Watcher
 from analysis.builder import build, calm, make_plan, outcome, study, write_run
 
@@ -303,6 +306,31 @@ def test_a_client_that_sends_byte_by_byte_is_left(tmp_path: Path, serve: Callabl
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
         client.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
         assert client.recv(1) == b""  # it waits for the rest of the line, and then hangs up
+
+
+def test_a_client_that_dribbles_or_does_not_read_gives_its_thread_back(
+    tmp_path: Path, serve: Callable[..., Watcher], monkeypatch
+):
+    monkeypatch.setattr("ablationlab.report.watch.REQUEST_SECONDS", 0.3)
+    build(tmp_path)
+    server = serve(tmp_path)
+    assert len(vega_bundle()) > 500_000  # more than the buffers of a socket hold
+    before, most = threading.active_count(), 0
+    dribbling = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    deaf.connect(("127.0.0.1", server.port))
+    deaf.sendall(f"GET /vega.js HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    with dribbling, deaf:
+        for _ in range(2_000):
+            with suppress(OSError):  # the server has hung up
+                dribbling.sendall(b"G")
+            most = max(most, threading.active_count())
+            if most > before >= threading.active_count():
+                break
+            time.sleep(0.01)
+        assert most > before >= threading.active_count()
+        assert ask(server, "/")[0] == 200
 
 
 def test_the_report_is_served_once_it_is_there(tmp_path: Path, serve: Callable[..., Watcher]):

@@ -69,7 +69,7 @@ def make_report(
                     raise
                 except AblationLabError as error:
                     say(f"No {part}: {error}")
-    return written
+    return [path for path in written if path.exists()]  # where no chart could be drawn, there are no figures
 
 
 def _problem_lines(problems: Iterable[Damage]) -> list[str]:
