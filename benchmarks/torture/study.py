@@ -169,6 +169,8 @@ def run_words(study: Path, folder: Path, *more: str) -> list[str | Path]:
 _VOLATILE = {"timing", "finished", "history", "created", "environment", "seal", "inputs", "analysis_hash", "how"}
 # Speeds are measured, and the exploratory comparisons are corrected for each other, those of speeds included.
 _VOLATILE |= {"throughput", "training_speed", "inference_speed", "families", "power", "p_adjusted"}
+#: What of an exploratory comparison depends on how many of the others, speeds included, are significant.
+_CORRECTED = {"deciding", "outcome"}
 _TIMED = {"inference_speed", "training_speed", "inference_memory", "training_memory"}
 
 
@@ -192,7 +194,8 @@ _RECORDS = ("plan.lock", "run.json", "result.json", "evaluation.json", "suite.js
 
 def _lasting(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _lasting(inner) for key, inner in value.items() if key not in _VOLATILE}
+        left_out = _VOLATILE | (_CORRECTED if value.get("family") == "exploratory" else set())
+        return {key: _lasting(inner) for key, inner in value.items() if key not in left_out}
     if not isinstance(value, list):
         return value
     return [_lasting(inner) for inner in value if not (isinstance(inner, dict) and _timed(inner))]

@@ -77,6 +77,22 @@ def test_analyze_of_a_tampered_plan_is_labelled_everywhere(command, tmp_path):
     assert {v.label for v in Verdict.read(tmp_path / "r/verdict.json").verdicts} == {"exploratory"}
 
 
+def test_analyze_refuses_an_altered_file_and_takes_it_on_request_under_a_deviation(command, tmp_path):
+    build(tmp_path / "r")
+    path = tmp_path / "r/runs/default-layernorm-s1/result.json"
+    path.write_text(path.read_text().replace('"validation_loss":', '"validation_loss": '))
+    code, _, errors = command("analyze", "r")
+    assert code == 2
+    assert "runs/default-layernorm-s1/result.json" in errors
+    assert "--accept-altered" in errors
+    assert not (tmp_path / "r/verdict.json").exists()
+    code, printed, _ = command("analyze", "r", "--accept-altered")
+    assert code == 0
+    assert "Registered comparisons" not in printed
+    assert "default-layernorm-s1/result.json" in printed
+    assert {v.label for v in Verdict.read(tmp_path / "r/verdict.json").verdicts} == {"exploratory"}
+
+
 def test_text_from_records_is_never_markup(command, tmp_path):
     build(tmp_path / "r", study(name="[bold]x[/nope]"))
     code, _, errors = command("analyze", "r")

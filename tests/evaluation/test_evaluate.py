@@ -253,6 +253,7 @@ def test_a_damaged_checkpoint_is_named_and_the_other_runs_are_scored(copy, cli):
     code, _, errors = cli("evaluate", copy, "--tasks", "spelling", "--items", "20", "--workers", "1", "--device", "cpu")
     assert code == 1
     assert f"{weights} is damaged: its checksum does not match" in errors
+    assert f"move the run's folder out of {copy / 'runs'} and use `ablationlab run`" in errors
     assert len(evaluations(copy)) == 8
 
 

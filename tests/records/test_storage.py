@@ -14,6 +14,7 @@ import warm
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.records.storage import (
     LARGEST_RECORD,
+    TEMPORARY,
     Lock,
     canonical_json,
     content_hash,
@@ -23,6 +24,7 @@ from ablationlab.records.storage import (
     replace,
     sha256_file,
     sweep,
+    sweep_abandoned,
     write_bytes,
 )
 
@@ -220,7 +222,9 @@ def test_the_checksum_of_a_file_is_its_sha256(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b'{"a": ', b"\xff\xfe", b"{'a': 1}"], ids=["empty", "torn", "binary", "python"]
+    "content",
+    [b"", b'{"a": ', b"\xff\xfe", b"{'a': 1}", b"[" * 1_000_000, b'{"a":' * 1_000_000],
+    ids=["empty", "torn", "binary", "python", "deep list", "deep table"],
 )
 def test_a_damaged_json_file_is_named(tmp_path, content):
     path = tmp_path / "record.json"
@@ -278,6 +282,27 @@ def test_every_new_folder_is_flushed_with_the_one_that_holds_it(tmp_path, monkey
     create(tmp_path / "results" / "study" / "runs" / "a" / "run.json", b"{}")
     above = [tmp_path, tmp_path / "results", tmp_path / "results" / "study", tmp_path / "results" / "study" / "runs"]
     assert flushed == [*above, above[-1] / "a"]
+
+
+def test_what_killed_writers_left_is_swept_and_what_is_being_written_is_not(tmp_path):
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom ablationlab.records import storage\n"
+        "def wait(*_):\n    print(flush=True)\n    sys.stdin.read()\n"
+        "storage.os.fsync = wait\nstorage.replace(Path(sys.argv[1]), b'new')\n"
+    )
+    words = [warm.FRESH, "-c", code, tmp_path / "arms.csv"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        (there,) = tmp_path.iterdir()
+        sweep_abandoned(tmp_path)
+        assert list(tmp_path.iterdir()) == [there]
+        writer.kill()
+    (tmp_path / f"{TEMPORARY}folder").mkdir()
+    os.mkfifo(tmp_path / f"{TEMPORARY}pipe")
+    assert there.exists()
+    sweep_abandoned(tmp_path)
+    assert not there.exists()
 
 
 def test_without_hard_links_a_file_is_still_created_once(tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     home = tmp_path_factory.mktemp("planted-home")
     changes = {"variants": ["none", "layernorm"], "seeds": [1, 2, 3], "training.steps": 4, "use": ["./mine.py"]}
     (home / "mine.py").write_text("# nothing\n")
-    path = write_study(home, changes)
+    path = write_study(home, {**changes, "data.corpus": str(home / "corpus.txt")})
     path.write_text(path.read_text() + '\n[[criteria]]\nmetric = "validation_loss"\nrole = "primary"\n')
     words = ["run", path, "--out", home / "results", "--workers", "1", "--device", "cpu", "--report"]
     ended = run_cli(*words, folder=home, env={**PLANTED, "HOME": str(home)})

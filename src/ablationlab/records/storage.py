@@ -19,7 +19,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -85,13 +85,29 @@ def write_bytes(path: Path, data: bytes, *, of: Path | None = None) -> None:
         os.fsync(file.fileno())
 
 
-def create(path: Path, data: bytes) -> None:
-    """Create *path* whole and durably; `FileExistsError` if it is there already, which also settles races."""
+@contextmanager
+def _temporary(path: Path, data: bytes) -> Iterator[Path]:
+    """A file beside *path* with its content, flushed to the device. It is locked as long as it is needed, which tells it
+    from what a killed writer left (`sweep_abandoned`)."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     with storage_errors(path):
         make_folder(path.parent)
-    try:
-        write_bytes(temporary, data, of=path)
+        with ExitStack() as written:
+            written.callback(temporary.unlink, missing_ok=True)
+            file = written.enter_context(temporary.open("xb"))
+            with suppress(OSError):  # a file system without locks, where nothing is swept either
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            held = written.pop_all()
+    with held:
+        yield temporary
+
+
+def create(path: Path, data: bytes) -> None:
+    """Create *path* whole and durably; `FileExistsError` if it is there already, which also settles races."""
+    with _temporary(path, data) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -105,21 +121,13 @@ def create(path: Path, data: bytes) -> None:
                     raise error
                 temporary.rename(path)
         sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def replace(path: Path, data: bytes) -> None:
     """Write *path* whole and durably, taking the place of an older version (for derived files only)."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
-    with storage_errors(path):
-        make_folder(path.parent)
-        try:
-            write_bytes(temporary, data, of=path)
-            temporary.replace(path)
-            sync_folder(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with _temporary(path, data) as temporary, storage_errors(path):
+        temporary.replace(path)
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -146,6 +154,14 @@ def sweep(folder: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
+
+
+def sweep_abandoned(folder: Path) -> None:
+    """Remove the files that killed writers left behind in *folder*, which nobody need have locked."""
+    for leftover in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError, RecordError), open_regular(leftover, most=None) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its writer lives if this fails
+            leftover.unlink()
 
 
 def sha256_file(path: Path) -> str:

@@ -12,6 +12,7 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import AblationLabError, StorageError
 from ablationlab.core.grouping import grouped
 from ablationlab.records.results import Damage, Results
+from ablationlab.records.storage import sweep_abandoned
 
 if TYPE_CHECKING:
     from ablationlab.report.figures import Figures
@@ -39,6 +40,8 @@ def make_report(
     from ablationlab.report.convert import start_converters
 
     target = out or folder
+    for place in ("", "figures", "tables", "paper", "paper/figures"):
+        sweep_abandoned(target / place)
     wanted = set(parts)
     results = with_analysis(Results.open(folder, cache={}), say)
     if wanted & {"figures", "paper"}:
