@@ -14,6 +14,7 @@ import torch
 import warm
 from ablationlab import __version__
 from ablationlab.core.processes import WorkerError
+from ablationlab.model.machine import choose_device
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result
@@ -156,6 +157,7 @@ for study in sys.argv[1:]:
 
 def test_what_torch_is_not_needed_for_is_refused_before_it_is_imported(study_file, tmp_path):
     """Torch alone takes longer to import than a mistake in a study file may take to be told (two seconds)."""
+    choose_device("cpu")  # what torch says of the processor is in the cache
     refusals = {
         "about 60,000 runs; a study may have 20,000": {"seeds": {"first": 1, "count": 20_000}},
         "for weights, gradients and moments alone": {"model.layers": 20, "model.width": 30_000},
