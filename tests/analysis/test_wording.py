@@ -156,6 +156,8 @@ def test_a_reason_that_was_told_is_not_repeated_in_the_recommendation():
 def test_a_name_within_a_name_is_not_taken_for_the_variant():
     decided = verdict_of({"validation_loss": arms(0.05)})
     others = [decided.model_copy(update={"variant": name}) for name in ("relu", "relu-2")]
+    runs = told_once((decided, f"1 of 5 none runs diverged, 2 of 5 {decided.variant} runs.") for decided in others)
+    assert runs[0].text == "1 of 5 none runs diverged, 2 of 5 runs of each."
     told = told_once(zip(others, ("relu diverged. So did relu-2.", "relu-2 diverged. So did relu-2."), strict=True))
     assert [([v.variant for v in line.verdicts], line.text) for line in told] == [
         (["relu"], "So did relu-2."),

@@ -1136,11 +1136,17 @@ def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> str:
     seeds = "fresh runs in each arm" if evidence.unpaired else "fresh seeds"
     spread = "the difference between two runs" if evidence.unpaired else "the deltas"
     sds = [known.primary.delta_sd for known, _ in asked if known.primary is not None]
+    spreads = _span([number(sd) for sd in sorted(sd for sd in sds if sd is not None)])
+    if all(need.seeds_for_difference is None and need.seeds_for_equivalence is None for _, need in asked):
+        return (
+            f"More seeds will not decide it: with such spread (SD of {spread} {spreads}), a difference of "
+            f"{margin_of(primary, primary.smallest_effect)} takes more than a million {seeds}."
+        )
     return (
         f"A new study of {_fresh([need.seeds_for_difference for _, need in asked])} {seeds} would see a difference of "
         f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power; if there is no difference, "
         f"{_fresh([need.seeds_for_equivalence for _, need in asked])} would show that with the same power "
-        f"(SD of {spread} {_span([number(sd) for sd in sorted(sd for sd in sds if sd is not None)])}{rough})."
+        f"(SD of {spread} {spreads}{rough})."
     )
 
 
@@ -1281,7 +1287,8 @@ def _sentences(text: str, variant: str) -> list[str]:
 
 def _of_each(sentence: str, variant: str) -> str:
     """The same about "each" instead of one variant."""
-    each = re.sub(rf"(?<![\w.-]){re.escape(variant)}(?![\w-]|\.\w)", "each", sentence)
+    named = rf"(?<![\w.-]){re.escape(variant)}(?![\w-]|\.\w)"
+    each = re.sub(named, "each", re.sub(f"{named} runs", "runs of each", sentence))
     return each[:1].upper() + each[1:] if each.startswith("each") else each
 
 

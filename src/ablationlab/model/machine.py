@@ -39,7 +39,9 @@ def choose_device(asked: Literal["auto", "cpu", "cuda"]) -> tuple[DeviceName, st
             raise PlanError(
                 "--device cuda: this torch sees no CUDA GPU; use --device cpu, or install a CUDA build of torch"
             )
-        return "cpu", f"cpu ({_processor().capability})"
+        # "DEFAULT" is torch's word for no vector instructions that it names.
+        named = _processor().capability
+        return "cpu", "cpu" if named == "DEFAULT" else f"cpu ({named})"
     import torch
 
     return "cuda", torch.cuda.get_device_name(0)
