@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablationlab.core.format import amount, count, duration, setting
 from ablationlab.records.energy import overlap, read_energy
+from ablationlab.records.storage import read_json
 from ablationlab.report.page.sentences import unpaired
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.terminal.study import precisions
@@ -137,7 +139,11 @@ def _named(key: str, title: str, rows: list[tuple[str, str]]) -> Table:
 
 
 def configuration(results: Results) -> str:
-    """The resolved study, as it was sealed."""
+    """The resolved study, as it was sealed.
+
+    The file itself is printed: a plan that was read has the paths of this machine, and seeds and variants of amendments.
+    """
     if results.plan is None:
         return ""
-    return results.plan.study.model_dump_json(by_alias=True, exclude={"text"}, indent=2)
+    sealed = read_json(results.folder / "plan.lock")["study"]
+    return json.dumps({key: value for key, value in sealed.items() if key != "text"}, indent=2, ensure_ascii=False)
