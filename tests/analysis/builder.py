@@ -209,13 +209,14 @@ def course_of(path: Path, rules: Stability = Stability()) -> Course:  # noqa: B0
     return course(read_curves(path), loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score)
 
 
-def seal_again(folder: Path) -> None:
-    """Seal what is on disk of every run, as if it had ended so."""
+def seal_again(folder: Path, *, courses: bool = True) -> None:
+    """Seal what is on disk of every run, as if it had ended so; *courses*: with the measures of these metrics."""
     rules = Plan.read(ResultsFolder(folder).plan).study.stability
     for path in folder.glob("runs/*/seal.json"):
         where = path.parent
-        result = Result.read(where / "result.json")
-        result.model_copy(update={"course": course_of(where / "metrics.jsonl", rules)}).replace(where / "result.json")
+        if courses:
+            measured = {"course": course_of(where / "metrics.jsonl", rules)}
+            Result.read(where / "result.json").model_copy(update=measured).replace(where / "result.json")
         there = [file for file in where.rglob("*") if file.is_file() and file != path]
         files = {file.relative_to(where).as_posix(): sha256_file(file) for file in there}
         RunSeal.read(path).model_copy(update={"files": files, "before": {}}).replace(path)

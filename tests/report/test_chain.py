@@ -87,7 +87,9 @@ def test_a_file_that_no_run_keeps_was_left_out_and_one_that_some_lack_is_missing
     assert not broken(folder)
     code, output, _ = cli("verify", folder)
     assert (code, output.splitlines()[-1]) == (0, "The chain holds. Not kept, so not checked: runs/*/metrics.jsonl.")
-    assert cli("analyze", folder)[0] != 0  # which reads it
+    before = (folder / "analysis.json").read_bytes()
+    assert cli("analyze", folder)[0] == 0
+    assert (folder / "analysis.json").read_bytes() == before
 
 
 def add_weights(run: Path) -> None:

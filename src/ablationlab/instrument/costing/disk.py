@@ -16,12 +16,13 @@ from ablationlab.model.parameters import parameters
 from ablationlab.model.rules import kept_numbers
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.settings import Study
+from ablationlab.stats.curves import POINTS
 
 NUMBER = 4
 #: Bytes of one line of metrics.jsonl; of the header of one tensor, and of one part of a sharded tensor.
 METRICS_LINE, TENSOR_HEADER, PART_HEADER = 193, 80, 140
-#: Bytes of run.json per tensor; of the rest of run.json and result.json; of checkpoint.json.
-TENSOR_RECORD, RUN_RECORDS, CHECKPOINT_RECORD = 115, 3800, 1200
+#: Bytes of run.json per tensor; of the rest of run.json and result.json; of checkpoint.json; of a point of the thinned curve.
+TENSOR_RECORD, RUN_RECORDS, CHECKPOINT_RECORD, CURVE_POINT = 115, 4500, 1200, 24
 #: Checkpoints on disk at the same time: two that are kept and a new one.
 MOST_CHECKPOINTS = 3
 
@@ -67,7 +68,8 @@ def checkpoint_bytes(numbers: int, tensors: int, spread: Spread, kept: int = 3) 
 
 def _end(run: PlannedRun, tensors: int) -> int:
     keeps = run.role == "gate" and run.budget.steps > 1
-    records = RUN_RECORDS + TENSOR_RECORD * tensors + METRICS_LINE * run.budget.steps
+    points = min(run.budget.steps, POINTS)
+    records = RUN_RECORDS + TENSOR_RECORD * tensors + METRICS_LINE * run.budget.steps + CURVE_POINT * points
     return _weights(run, tensors) * (2 if keeps else 1) + records
 
 
