@@ -411,3 +411,9 @@ def test_no_two_of_many_variants_look_alike():
 def test_a_legend_of_many_variants_has_several_columns():
     names = [f"nanochat-small-norm-{number:02}" for number in range(15)]
     assert (legend_columns(names, 360), legend_columns(names[:8], 360)) == (2, 1)
+
+
+def test_names_of_levels_do_not_overprint_one_another():
+    levels = [{"level": name, "loss": loss} for name, loss in (("chance", 4.2), ("unigram", 3.3), ("bigram", 2.5))]
+    assert [row["level"] for row in curves._apart(levels, 2.0, 4.5, log=False)] == ["chance", "unigram", "bigram"]
+    assert [row["level"] for row in curves._apart(levels, 2.0, 1e7, log=True)] == ["chance"]

@@ -215,6 +215,21 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
     )
 
 
+#: Between two names of levels, at least this share of the axis.
+NAME_GAP = 0.05
+
+
+def _apart(levels: Sequence[Mapping[str, Any]], low: float, high: float, *, log: bool) -> list[Mapping[str, Any]]:
+    """The levels whose names do not overprint one another, from the highest down; their lines are drawn all the same."""
+    scale = math.log if log and low > 0 else float
+    room = NAME_GAP * (scale(high) - scale(low))
+    named: list[Mapping[str, Any]] = []
+    for row in sorted(levels, key=lambda row: -row["loss"]):
+        if not named or scale(named[-1]["loss"]) - scale(row["loss"]) >= room:
+            named.append(row)
+    return named
+
+
 def _lines(
     results: Results,
     kept: Tables,
@@ -251,11 +266,13 @@ def _lines(
         layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")))
     if levels:
         other = alt.Chart(kept(levels))
-        middle = fmean((min(row["y"] for row in data), max(row["y"] for row in data)))
+        low, high = min(row["y"] for row in data), max(row["y"] for row in data)
+        middle = fmean((low, high))
+        named = _apart(levels, low, high, log=y_scale.to_dict().get("type") == "log")
         # A name stands on the side of its line where it stays within the chart.
         sides = [
-            ([row for row in levels if row["loss"] > middle], 8),
-            ([row for row in levels if row["loss"] <= middle], -7),
+            ([row for row in named if row["loss"] > middle], 8),
+            ([row for row in named if row["loss"] <= middle], -7),
         ]
         layers = [
             other.mark_rule(color=QUIET[0], strokeDash=[1, 3], strokeWidth=1.3).encode(y=alt.Y("loss:Q")),
