@@ -264,9 +264,9 @@ def _of_design(plan: Plan, results: Results) -> list[Deviation]:
     for regime, calibrated in plan.calibrations.items():
         asked, chosen = plan.study.regimes[regime].calibrate, calibrated.chosen
         if asked is not None and not chosen.near(asked.target):
-            details = {"target": asked.target, "broken": chosen.broken, "seeds": len(chosen.seeds)}
+            tried = {"target": asked.target, "broken": chosen.broken, "seeds": len(chosen.seeds)}
             found = {"setting": calibrated.setting, "value": calibrated.value}
-            deviations.append(_deviation(DeviationCode.OFF_TARGET, regime, **found, **details))
+            deviations.append(_deviation(DeviationCode.OFF_TARGET, regime, **found, **tried))
     for amendment in plan.amendments:
         details = {"date": amendment.created[:10], "reason": amendment.reason}
         if amendment.look is not None:
