@@ -8,14 +8,14 @@ from typing import Any
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
-from ablationlab.analysis.wording import DECISIONS, difference_of
+from ablationlab.analysis.wording import difference_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison, Seed
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Author, StudyText
-from ablationlab.records.verdict import RANK, Decision, HypothesisVerdict, Need, VariantVerdict
+from ablationlab.records.verdict import RANK, Decision, Need, VariantVerdict
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
 from ablationlab.report.paper.sources import Sources
@@ -104,8 +104,7 @@ class Context:
         return {
             **{name: getattr(format, name) for name in from_format},
             **methods_of(self),
-            "absence": wording.absence,
-            "deviation_words": wording.deviation,
+            "wording": wording,
             "detectable": tables.detectable,
         }
 
@@ -132,8 +131,6 @@ class Context:
             "groups": list(grouped((study.question or study.name, study) for study in studies).values()),
             "pictures": [picture for drawn in self.pictures.values() for picture in drawn],
             "decisions": tables.decision_table(studies, MOST_DECISIONS),
-            "decision_words": DECISIONS,
-            "correction_words": wording.CORRECTIONS,
             "all_changed": list(dict.fromkeys(name for study in studies for name in study.changed)),
             "baselines": list(dict.fromkeys(study.baseline for study in studies)),
             "has_leads": any(d.exploratory and study.registered for study in studies for d in study.decided),
@@ -253,16 +250,6 @@ class Context:
 
     def metrics_of(self, comparisons: Sequence[Comparison]) -> list[str]:
         return list(dict.fromkeys(map(metric_of, comparisons)))
-
-    def sweep_notes(self, study: StudyView) -> list[str]:
-        return [] if study.analysis.sweep is None else wording.sweep_notes(study.analysis.sweep)
-
-    def interaction_words(self, study: StudyView) -> str:
-        crossed = study.analysis.interactions
-        return "" if crossed is None else wording.interactions(study.analysis, crossed)
-
-    def hypothesis_why(self, study: StudyView, hypothesis: HypothesisVerdict) -> str:
-        return wording.hypothesis_why(study.analysis, hypothesis)
 
     # Figures
 
