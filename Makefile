@@ -41,8 +41,9 @@ browser:
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	  echo "No Chromium, and no right to install it: the tests of the page in a browser will be skipped."
 
+# Three processes keep two cores busy: with two, a fifth of the time was waiting for servers, signals and browsers.
 test: setup-dev browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # Offline; the reference is generated from the code. To search it: python3 -m http.server --directory site
 docs: setup-dev
