@@ -8,6 +8,7 @@ import atexit
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
@@ -63,17 +64,26 @@ def converting(
 ) -> Iterator[None]:
     """Write ``folder/<key>.<format>`` for every chart while the block runs; its end waits, and says what is missing.
 
-    A figure whose SVG is there unchanged is left as it is.
+    A figure whose SVG is there unchanged is left as it is. Only as many are given to the workers as there are, so that a
+    chart that the block waits for need not wait for all.
     """
     chosen = tuple(formats)
-    drawn = {key: start_converters().submit("files", spec, folder, key, chosen) for key, spec in specs.items()}
-    yield
-    failed: dict[str, BaseException] = {}
-    for key, future in drawn.items():
-        try:
-            future.result()
-        except NOT_DRAWN as error:
-            failed[key] = error
+
+    def write(key: str, spec: Mapping[str, Any]) -> None:
+        start_converters().submit("files", spec, folder, key, chosen).result()
+
+    writing = ThreadPoolExecutor(PROCESSES)
+    try:
+        drawn = {key: writing.submit(write, key, spec) for key, spec in specs.items()}
+        yield
+        failed: dict[str, BaseException] = {}
+        for key, future in drawn.items():
+            try:
+                future.result()
+            except NOT_DRAWN as error:
+                failed[key] = error
+    finally:
+        writing.shutdown(cancel_futures=True)
     for note in not_drawn(failed):
         say(note)
 

@@ -7,8 +7,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import AblationLabError, StorageError
 from ablationlab.core.grouping import grouped
 from ablationlab.records.results import Damage, Results
@@ -43,9 +41,12 @@ def make_report(
     for place in ("", "figures", "tables", "paper", "paper/figures"):
         sweep_abandoned(target / place)
     wanted = set(parts)
-    results = with_analysis(Results.open(folder, cache={}), say)
+    opened = Results.open(folder, cache={})
     if wanted & {"figures", "paper"}:
-        start_converters()  # beside the imports that charts take
+        start_converters()  # beside the imports that analysis and charts take
+    results = with_analysis(opened, say)
+    from altair.utils.schemapi import debug_mode
+
     from ablationlab.report.figures import draw_figures, saving
     from ablationlab.report.page import write_page
 
@@ -55,7 +56,8 @@ def make_report(
         say(f"Interim: {results.ended} of {len(results.runs)} runs have ended; nothing in this report is inference.")
     order = ["charts", *(part for part in PARTS if part in wanted and part != "figures")]
     step(order[0], 1, len(order))
-    figures = draw_figures(results)
+    with debug_mode(False):  # Altair need not validate what tests draw validated: a fifth of the time
+        figures = draw_figures(results)
     written: list[Path] = []
     with saving(figures, target / "figures", say) if "figures" in wanted else nullcontext():
         if "page" in wanted:
@@ -110,6 +112,9 @@ def with_analysis(results: Results, say: Say) -> Results:
         return results
     if results.stale:
         say("The analysis on disk is not that of these records (" + "; ".join(results.stale[:2]) + "): regenerated.")
+    from ablationlab.analysis import analyze, read_results
+    from ablationlab.analysis.verdict import decide
+
     try:
         analysis = analyze(read_results(results.folder, None, cache=results.reader.cache))
     except AblationLabError as error:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 import jinja2
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from ablationlab.analysis.wording import difference_of
@@ -214,6 +216,23 @@ def flowing(template: str) -> str:
     return "".join(made)
 
 
+class _Compiled(jinja2.BytecodeCache):
+    """Templates that this process has compiled, for the next paper that it writes."""
+
+    def __init__(self) -> None:
+        self._code: dict[tuple[str, str], CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        assert bucket.code is not None
+        self._code[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED = _Compiled()
+
+
 def environment(marks: Marks, vocabulary: PaperWords, read: Callable[[str], str]) -> jinja2.Environment:
     """Templates in which everything that is put in goes through *marks*."""
 
@@ -223,6 +242,7 @@ def environment(marks: Marks, vocabulary: PaperWords, read: Callable[[str], str]
 
     made = jinja2.Environment(
         autoescape=True,
+        bytecode_cache=_COMPILED,
         finalize=finalize,
         loader=jinja2.FunctionLoader(lambda name: flowing(read(name))),
         undefined=jinja2.StrictUndefined,
