@@ -9,7 +9,7 @@ import pytest
 
 from ablationlab.analysis import analyze, power_plans
 from ablationlab.analysis.dataset import Arm
-from ablationlab.analysis.decision_power import _more_items, decision_power
+from ablationlab.analysis.decision_power import _doubts, _more_items, decision_power
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
 from ablationlab.analysis.simulation import (
     Instabilities,
@@ -201,6 +201,20 @@ def test_tuned_arms_are_fitted_to_their_own_minima():
         # Whatever the distance of the optima from the grid, their losses differ by the effect.
         assert deltas == pytest.approx([-0.03] * 8, abs=1e-4)
         assert decisions_of(analyze(dataset))["tuned", "layernorm"] == Decision.TIE  # within the smallest effect
+
+
+@pytest.mark.parametrize("doubt", [0.03, 0.06])
+def test_what_is_simulated_of_tuned_arms_counts_the_doubt_of_the_pilot_as_the_closed_form_does(doubt):
+    sweep = {"lr": [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3], "selection_seeds": [21, 22]}
+    made = study(sweep=sweep, criteria=[{**PRIMARY, "regime": "tuned"}], seeds=[1, 2, 3, 4, 5, 6])
+    (row,) = power_plans(made, sd=0.03).rows
+    world = World(
+        {"validation_loss": 0.03}, {"validation_loss": -0.05}, doubts=_doubts(made, [replace(row, doubt=doubt)])
+    )
+    found = simulate(made, world, 200, np.random.default_rng(4))
+    share = found.outcomes["validation_loss/tuned/layernorm:none"].get("better", 0.0)
+    power = paired_t_power((0.05 - doubt) / 0.03, 6) if doubt < 0.05 else 0.0
+    assert share == pytest.approx(power, abs=4 * np.sqrt(power * (1 - power) / 200))
 
 
 def test_a_true_effect_at_the_margin_is_called_equivalent_in_at_most_five_percent():

@@ -103,6 +103,7 @@ def decision_power(
     if primary.metric not in sds:
         return None
     chances = _instabilities(study, pilot) | dict(unstable or {})
+    doubts = _doubts(study, rows)
     better = {metric: _sign(metric) for metric in sds}
 
     def outcomes(
@@ -110,16 +111,21 @@ def decision_power(
         spread: Mapping[str, float],
         effects: Mapping[str, float],
         breaking: Mapping[str, Instabilities] = chances,
+        hidden: Mapping[tuple[str, str], float] = doubts,
     ) -> Outcomes:
         # The same draws for every row: rows differ by what differs between them.
         rng = stream(0, "analysis", "power", len(made.seeds))
-        return simulate(made, World(spread, effects, breaking), studies, rng)
+        return simulate(made, World(spread, effects, breaking, doubts=hidden), studies, rng)
 
     def at(
-        made: Study, spread: Mapping[str, float], multiple: float, breaking: Mapping[str, Instabilities] = chances
+        made: Study,
+        spread: Mapping[str, float],
+        multiple: float,
+        breaking: Mapping[str, Instabilities] = chances,
+        hidden: Mapping[tuple[str, str], float] = doubts,
     ) -> Outcomes:
         effect = multiple * better[primary.metric] * (primary.smallest_effect or 0.0)
-        return outcomes(made, spread, {primary.metric: effect}, breaking)
+        return outcomes(made, spread, {primary.metric: effect}, breaking, hidden)
 
     powers = {multiple: at(study, sds, multiple) for multiple in dict.fromkeys((*multiples, -1.0, 0.0, 1.0))}
     regimes = list(dict.fromkeys(regime for regime, _ in powers[0.0].decisions))
@@ -151,11 +157,12 @@ def decision_power(
         )
     for other in other_lengths:
         assert planned_steps is not None
-        steps, spread = steps_of(other), _sds(study, power_plans(study, other).rows, primary)
+        theirs = power_plans(study, other).rows
+        steps, spread, hidden = steps_of(other), _sds(study, theirs, primary), _doubts(study, theirs)
         if primary.metric not in spread:
             raise StatisticsError(f"{other.study}: it has no differences in {primary.metric}, the primary metric")
         breaking = _instabilities(study, other) | dict(unstable or {})
-        rates = {m: at(study, spread, m, breaking) for m in (-1.0, 0.0, 1.0)}
+        rates = {m: at(study, spread, m, breaking, hidden) for m in (-1.0, 0.0, 1.0)}
         designs.append(replace(_design(study, None, steps / planned_steps, rates), steps=steps))
     for items, spread in _more_items(sds, primary.metric, pilot):
         designs.append(_design(study, items, 1.0, {m: at(study, spread, m) for m in (-1.0, 0.0, 1.0)}))
@@ -188,6 +195,12 @@ def _sds(study: Study, rows: Sequence[PlannedPower], primary: Criterion) -> dict
     unit = sds[primary.metric] / (primary.smallest_effect or 1.0)
     sizes = {c.metric: c.smallest_effect or c.margin for c in study.criteria if c.metric != primary.metric}
     return {primary.metric: sds[primary.metric]} | {metric: unit * size for metric, size in sizes.items() if size}
+
+
+def _doubts(study: Study, rows: Sequence[PlannedPower]) -> dict[tuple[str, str], float]:
+    """By metric and variant, against the baseline: what the pilot's fitted best rates may be off."""
+    planned = [(row.comparison, row.doubt) for row in rows if row.doubt]
+    return {(c.metric.name, c.variant): doubt for c, doubt in planned if c.reference == study.baseline}
 
 
 def _instabilities(study: Study, pilot: Analysis | None) -> dict[str, Instabilities]:

@@ -318,7 +318,7 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
         elif row.doubt >= row.effect:
             notes.append(
                 f"{row.comparison.id}: the pilot's rates leave {number(row.doubt)} in doubt, and the smallest effect is "
-                f"{number(row.effect)}. No number of seeds shows it, whatever is simulated below: use closer rates."
+                f"{number(row.effect)}. No number of seeds shows it: use closer rates."
             )
         elif row.sd is None:
             unknown = "The SD of the deltas is unknown: give a pilot's results with --from, or assume one with --sd."

@@ -59,7 +59,8 @@ class World:
 
     An effect holds for every variant, in every regime; a metric without an SD is not drawn. *tasks*: behind metrics that are
     means over tasks; without them every task counts. *curvature*: of the loss in log rate, for arms that a sweep tunes;
-    without it their losses are drawn as all others are. *spreads*: by variant, how many times as noisy its runs are.
+    without it their losses are drawn as all others are. *doubts*: by metric and variant, how far the fit of a tuned arm may
+    be off against the baseline's. *spreads*: by variant, how many times as noisy its runs are.
     """
 
     sds: Mapping[str, float]
@@ -67,6 +68,7 @@ class World:
     unstable: Mapping[str, Instabilities] = field(default_factory=dict)
     tasks: SimulatedTasks | None = None
     curvature: float | None = None
+    doubts: Mapping[tuple[str, str], float] = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
 
     def sd_of_runs(self, metric: str, variant: str) -> float:
@@ -182,7 +184,7 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
             tuned, doubts = _tuned(study, world, world.curvature, rng)
             drawn |= tuned
         else:
-            doubts = {}
+            doubts = {Arm(metric, None, TUNED, variant): doubt for (metric, variant), doubt in world.doubts.items()}
         gated = True
         if world.tasks is not None:
             counted = _counting_tasks(world.tasks, len(study.evaluation.gate_seeds), rng)
