@@ -544,6 +544,8 @@ def measured(comparison: Comparison) -> str:
 def adjusted(comparison: Comparison) -> str:
     if comparison.correction == "none":
         return "not adjusted"
+    if comparison.family_size == 1:
+        return "one test"
     return f"{CORRECTIONS[comparison.correction]} over {count(comparison.family_size)}"
 
 
@@ -1357,10 +1359,11 @@ def recommendations(
         lines.setdefault(shared.verdicts, []).append(shared.text)
     told = [SharedSentences(members, " ".join(texts)) for members, texts in lines.items()]
     advice_lines = verdict_lines(told, verdict.verdicts)
-    if any(decided.label == "exploratory" for decided in verdict.verdicts):
-        advice_lines.append(
-            "Not all of this was registered beforehand: treat the exploratory verdicts as leads to be tested again."
-        )
+    leads = [decided.label == "exploratory" for decided in verdict.verdicts]
+    if any(leads):
+        what = "Nothing of this was" if all(leads) else "Not all of this was"
+        which = "it as a lead" if all(leads) else "the exploratory verdicts as leads"
+        advice_lines.append(f"{what} registered beforehand: treat {which} to be tested again.")
     return advice_lines
 
 

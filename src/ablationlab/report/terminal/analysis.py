@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -161,14 +161,35 @@ def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
     )
 
 
+#: How the p-values of a role are corrected, in the order of the families.
+_FAMILIES: Mapping[str | None, str] = {
+    "primary": "primary",
+    "secondary": "secondaries behind it, in registered order",
+    "guard": "guards, not adjusted",
+    "stability": "smoothness",
+    None: "all the rest, false discovery rate",
+}
+
+
+def _families(analysis: Analysis) -> str:
+    """The families that this study has; nothing where there is one."""
+    roles = {comparison.role for comparison in analysis.comparisons}
+    words = [text for role, text in _FAMILIES.items() if role in roles]
+    return f" Families: {'; '.join(words)}." if len(words) > 1 else ""
+
+
+def _logs(analysis: Analysis) -> str:
+    log = any(comparison.transform == "log" for comparison in analysis.comparisons)
+    return " Metrics tested as logarithms show a change in %, of geometric means." if log else ""
+
+
 def _legend(analysis: Analysis) -> Text:
     methods = sorted({f"{comparison.test} test" for comparison in analysis.comparisons})
     return Text(
         plain(
             f"Difference = variant − reference{_pairing(analysis)} ({'; '.join(methods)}). An interval is at the level of "
-            "its adjusted p: it excludes 0 just where a difference is shown. Families: primary; secondaries behind it, in "
-            "registered order; guards, not adjusted; smoothness; all the rest, false discovery rate. Metrics tested as "
-            "logarithms show a change in %, of geometric means. Every method, effect size and caveat is in analysis.json."
+            f"its adjusted p: it excludes 0 just where a difference is shown.{_families(analysis)}{_logs(analysis)} Every "
+            "method, effect size and caveat is in analysis.json."
         )
     )
 
