@@ -172,7 +172,7 @@ class Scenario:
         better = 1.0 if self.primary == "macro_accuracy" else -1.0
         sds = dict.fromkeys({*METRICS, self.primary}, self.noise * EFFECT)
         effects = {self.primary: multiple * better * EFFECT, "token_ece": self.guard * EFFECT}
-        return World(sds, effects, self.unstable, self.tasks, self.curvature, self.spreads)
+        return World(sds, effects, self.unstable, self.tasks, self.curvature, spreads=self.spreads)
 
     def datasets(self, multiple: float, studies: int, rng: np.random.Generator) -> Iterator[Dataset]:
         for dataset in datasets(self.study(), self.world(multiple), studies, rng):

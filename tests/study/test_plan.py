@@ -51,7 +51,7 @@ def test_more_runs_than_a_plan_holds_are_refused_before_any_is_made(plan_of):
 
 
 def test_a_model_larger_than_memory_is_refused_with_both_sizes(plan_of, monkeypatch):
-    monkeypatch.setattr("ablationlab.model.device.usable_memory", lambda: 60_000)
+    monkeypatch.setattr("ablationlab.model.machine.usable_memory", lambda: 60_000)
     with pytest.raises(OutOfMemory, match=r"4,160 parameters per run need 66\.6\skB .* this machine has 60\.0\skB"):
         plan_of()
 
