@@ -282,7 +282,7 @@ def _side_by_side(*tables: str, two: bool) -> str:
 
 def _section_of(results: Results, comparison: Comparison) -> str:
     metric = results.metric(comparison.metric)
-    section = FAMILIES.get("" if metric is None else metric.family, "")
+    section = FAMILIES.get("" if metric is None or results.plan is None else metric.family, "")
     return section or ("evaluation" if comparison.task is not None else "")
 
 
@@ -434,11 +434,12 @@ def _no_verdict(results: Results) -> str:
 
 
 def _filters(comparisons: Iterable[Comparison]) -> list[tuple[str, str, dict[str, str]]]:
-    """(column, label, options and their words) of every filter of the comparisons."""
+    """(column, label, options and their words) of every filter of the comparisons that has a choice."""
     every = list(comparisons)
-    return [
+    filters = [
         ("metric", "metric", {comparison.metric: metric_name(comparison.metric) for comparison in every}),
         ("regime", "regime", {comparison.regime: comparison.regime for comparison in every}),
         ("task", "task", {comparison.task or "none": comparison.task or "none" for comparison in every}),
         ("label", "standing", {comparison.label: comparison.label for comparison in every}),
     ]
+    return [known for known in filters if len(known[2]) > 1]
