@@ -196,6 +196,36 @@ def test_the_address_holds_the_view(visit: Callable[..., Any], small: Path):
     ]
 
 
+def test_curves_are_smoothed_zoomed_and_drawn_on_a_log_axis(visit: Callable[..., Any], small: Path):
+    page = visit(small.as_uri()).page
+    curve = page.locator('[data-chart="curve-loss"]')
+    curve.scroll_into_view_if_needed()
+
+    def drawn() -> list[str]:
+        page.wait_for_timeout(600)
+        lines = "chart => [...chart.querySelectorAll('path[d]')].map(path => path.getAttribute('d'))"
+        return sorted(path for path in curve.evaluate(lines) if len(path) > 200)
+
+    def ticks() -> set[str]:
+        page.wait_for_timeout(600)
+        return set(curve.locator(".role-axis-label text").all_text_contents())
+
+    plain = ticks()
+    box = curve.locator("svg.marks").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.keyboard.down("Shift")
+    page.mouse.wheel(0, -400)
+    page.keyboard.up("Shift")
+    assert ticks() != plain
+    page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert ticks() == plain
+    for name, value in (("smooth", "10"), ("axis", "log")):
+        before = drawn()
+        page.select_option(f"#curve-tools select[name={name}]", value)
+        page.wait_for_timeout(1500)
+        assert drawn() != before, name
+
+
 def test_a_single_seed_can_be_followed_under_the_pointer(small_seen: Any):
     page = small_seen.page
     page.locator('[data-chart="curve-loss"]').scroll_into_view_if_needed()
