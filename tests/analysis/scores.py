@@ -21,6 +21,7 @@ from ablationlab.records.evaluation import (
     SuiteTask,
     TaskResult,
     Weights,
+    packed_answers,
     suite_path,
 )
 from ablationlab.records.plan import Plan, PlannedRun
@@ -86,6 +87,7 @@ class Put:
             probability=float(probability.mean()),
             truncated=0,
             unknown_characters=0,
+            answers=packed_answers(right),
             calibration=calibration,
             temperature=temperature,
         )

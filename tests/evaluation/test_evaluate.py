@@ -96,6 +96,8 @@ def test_every_run_has_its_record_and_its_items_and_they_agree(evaluated):
             assert len(mine) == task.items >= 40
             assert task.accuracy == pytest.approx(sum(r["correct"] for r in mine) / task.items)
             assert task.accuracy == pytest.approx(task.harness["acc"])
+            by_item = sorted((r["item"], r["correct"]) for r in mine)
+            assert task.correct.tolist() == [correct for _, correct in by_item]
             assert task.truncated == 0
             assert all(
                 r["chosen"] == max(range(len(r["choice_scores"])), key=r["choice_scores"].__getitem__) for r in mine

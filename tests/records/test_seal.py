@@ -125,8 +125,8 @@ def test_an_altered_file_is_accepted_on_request_as_a_deviation_that_stays(folder
 
 def test_curves_that_no_run_keeps_are_not_missed_and_change_no_number(folder):
     whole = analyze(read_results(folder))
-    for path in folder.glob("runs/*/metrics.jsonl"):
-        path.unlink()
+    for name in ("metrics.jsonl", "samples.parquet"):
+        assert [path.unlink() for path in folder.glob(f"runs/*/{name}")], name
     assert analyze(read_results(folder)) == whole
     page = make_report(folder, parts=["page"], say=lambda text: None)[0].read_text()
     assert "altered-records" not in page

@@ -392,7 +392,7 @@ def with_evaluation(dataset: Dataset, plan: Plan, results: Results, evaluated: E
                 values[Arm(name, None, regime, variant)] = {
                     seed: mean_or_absent([c[seed] for c in cell]) for seed in cell[0]
                 }
-    contrasts, left_out = item_contrasts(dataset, plan, results, evaluated)
+    contrasts, left_out = item_contrasts(dataset, plan, evaluated)
     part = EvaluationAnalysis(
         harness=evaluated.how.harness,
         precision=evaluated.how.precision,

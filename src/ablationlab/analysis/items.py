@@ -1,7 +1,7 @@
 """Item-level comparison of two arms: per task and macro-averaged, over items, over seeds, and over both.
 
-`compare_items` takes scores of shape (seeds, items) of both arms per task; `item_contrasts` reads them from samples.parquet
-for every contrast of a study. analysis/lm_eval.py reads them from lm-eval's own files.
+`compare_items` takes scores of shape (seeds, items) of both arms per task; `item_contrasts` has them for every
+contrast of a study. analysis/lm_eval.py reads them from lm-eval's own files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from scipy import special
 
 from ablationlab.analysis.dataset import Absent, Dataset
 from ablationlab.core.errors import RecordError
-from ablationlab.core.grouping import grouped
 from ablationlab.core.processes import usable_cores
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
@@ -28,11 +27,8 @@ from ablationlab.records.analysis import (
     ItemTask,
     Seed,
 )
-from ablationlab.records.evaluation import samples_path
 from ablationlab.records.plan import Plan
-from ablationlab.records.results import Results
-from ablationlab.records.seal import file_hash
-from ablationlab.records.storage import RunFolder, content_hash
+from ablationlab.records.storage import content_hash
 from ablationlab.stats import (
     ItemPairs,
     adjust,
@@ -246,13 +242,13 @@ def _caveats(scores: ItemScores) -> list[Caveat]:
 
 
 def item_contrasts(
-    dataset: Dataset, plan: Plan, results: Results, evaluated: Evaluated
+    dataset: Dataset, plan: Plan, evaluated: Evaluated
 ) -> tuple[list[ItemContrast], list[EvaluationNote]]:
-    """Item-level statistics of every contrast on the planned tasks, from samples.parquet; and who is left out, and why.
+    """Item-level statistics of every contrast on the planned tasks; and who is left out, and why.
 
     An item that was put in several templates scores its mean over them, as the task does.
     """
-    samples = _Samples(results, evaluated)
+    answers = _Answers(evaluated)
     by_cell: dict[tuple[str, str, Seed], str] = {
         (run.variant, run.regime, run.seed): run.id for run in plan.runs if run.role == "compared"
     }
@@ -267,14 +263,14 @@ def item_contrasts(
                 for seed in dataset.seeds:
                     pair = [by_cell.get((name, regime, seed)) for name in (variant, reference)]
                     ids = [run for run in pair if run is not None]
-                    whys = {run: samples.lacks(run, tasks) for run in ids}
+                    whys = {run: answers.lacks(run, tasks) for run in ids}
                     if len(ids) == 2 and not any(whys.values()):
                         whole[seed] = (ids[0], ids[1])
                     for run, why in whys.items():
                         if why is not None and run in evaluated.runs:
                             left_out.setdefault(repr(why), (why, {}))[1][run] = None
                 if whole:
-                    asked.append((regime, fewshot, (_item_scores(samples, tasks, whole), variant, reference)))
+                    asked.append((regime, fewshot, (_item_scores(answers, tasks, whole), variant, reference)))
     # Drawing resamples, which takes longest, waits for no interpreter; every comparison has a random stream of its own.
     with ThreadPoolExecutor(usable_cores()) as threads:
         compared = threads.map(lambda each: compare_items(*each[2]), asked)
@@ -291,33 +287,36 @@ def item_contrasts(
     ]
 
 
-def _item_scores(samples: _Samples, tasks: Sequence[AskedTask], pairs: Mapping[Seed, tuple[str, str]]) -> ItemScores:
+def _item_scores(answers: _Answers, tasks: Sequence[AskedTask], pairs: Mapping[Seed, tuple[str, str]]) -> ItemScores:
     task_scores = []
     for task in tasks:
-        columns = [[samples.correct(ids[side], task) for ids in pairs.values()] for side in (0, 1)]
+        columns = [[answers.correct(ids[side], task) for ids in pairs.values()] for side in (0, 1)]
         task_scores.append(
             TaskScores(
                 task=task.label,
                 metric="acc",
                 variant=np.stack(columns[0]),
                 reference=np.stack(columns[1]),
-                chance=samples.evaluated.any_result(task).chance,
+                chance=answers.evaluated.any_result(task).chance,
             )
         )
-    used = [samples.evaluated.runs[run].samples_sha256 for ids in pairs.values() for run in ids]
+    used = [answers.evaluated.runs[run].samples_sha256 for ids in pairs.values() for run in ids]
     return ItemScores(
         tuple(task_scores), tuple(str(seed) for seed in pairs), content_hash([*used, [t.label for t in tasks]])
     )
 
 
-class _Samples:
-    """samples.parquet of the runs, read once each; only rows of the version that counts, checked to be of the same items."""
+class _Answers:
+    """Which items each run answered rightly. A task's hash covers its items, so equal hashes are the same items."""
 
-    def __init__(self, results: Results, evaluated: Evaluated) -> None:
-        self.folders: dict[str, RunFolder] = {run.id: run.folder for run in results.runs}
-        self.reader, self.evaluated = results.reader, evaluated
-        self._rows: dict[str, dict[str, NDArray[np.float64]]] = {}
-        self._items: dict[str, list[str]] = {}
+    def __init__(self, evaluated: Evaluated) -> None:
+        self.evaluated = evaluated
+        self._results = {
+            (run, result.task_hash): result
+            for run, evaluation in evaluated.runs.items()
+            for result in evaluation.tasks
+            if result.weights == "final"
+        }
 
     def lacks(self, run: str, tasks: Sequence[AskedTask]) -> Absent | None:
         """Why a run has not answered all of these; None where it has."""
@@ -326,41 +325,9 @@ class _Samples:
 
     def correct(self, run: str, task: AskedTask) -> NDArray[np.float64]:
         """Per item 1 where it was answered rightly, in several templates the share of them."""
-        if run not in self._rows:
-            self._rows[run] = self._read(run)
-        templates = [self._rows[run][digest] for digest in task.hashes.values()]
-        if len({len(scores) for scores in templates}) > 1:
+        templates = [self._results[run, digest].correct for digest in task.hashes.values()]
+        scores = [correct.astype(float) for correct in templates if correct is not None]
+        if len({len(correct) for correct in scores}) != 1:
             raise RecordError(f"{run}: {task.label} has other items in another template; evaluate again")
-        share: NDArray[np.float64] = np.stack(templates).mean(axis=0)
+        share: NDArray[np.float64] = np.stack(scores).mean(axis=0)
         return share
-
-    def _read(self, run: str) -> dict[str, NDArray[np.float64]]:
-        """By the hash of the task and its template."""
-        import pyarrow.parquet as pq
-
-        path = samples_path(self.folders[run])
-        expected = self.evaluated.runs[run].samples_sha256
-        if not path.exists() or (file_hash(path) != expected and not self.reader.accepted(path)):
-            raise RecordError(
-                f"{path} is not the one that evaluation.json was written with; run ablationlab evaluate again"
-            )
-        columns = ["weights", "task_hash", "item", "prompt_hash", "doc_hash", "target_hash", "correct"]
-        wanted = {digest for task in self.evaluated.tasks if task.planned for digest in task.hashes.values()}
-        # Not `read_table`, which imports pandas, and column by column: a dict per row takes longer.
-        with pq.ParquetFile(path) as file:
-            table = file.read(columns=columns)
-        rows = grouped(
-            (digest, (item, prompt + doc + target, correct))
-            for weights, digest, item, prompt, doc, target, correct in zip(
-                *(table.column(name).to_pylist() for name in columns), strict=True
-            )
-            if weights == "final" and digest in wanted
-        )
-        scores = {}
-        for digest, entries in rows.items():
-            entries.sort()
-            items = [f"{item} {identity}" for item, identity, _ in entries]
-            if self._items.setdefault(digest, items) != items:
-                raise RecordError(f"{path}: its items of one task are not those of the other runs; evaluate again")
-            scores[digest] = np.asarray([float(correct) for _, _, correct in entries])
-        return scores

@@ -39,7 +39,7 @@ from ablationlab.evaluation.ngrams import NgramScorer
 from ablationlab.evaluation.runs import SCHEMA, ScoredStack, TaskAnswers
 from ablationlab.evaluation.scoring import Continuation, Packed, Scorer, Scores, ScoringTokens, StackScorer, pack
 from ablationlab.evaluation.tasks import PackedTask
-from ablationlab.records.evaluation import SuiteTask, TaskResult, Weights
+from ablationlab.records.evaluation import SuiteTask, TaskResult, Weights, packed_answers
 from ablationlab.tasks import HarnessTask, TaskRequest, build_tasks
 from ablationlab.tasks.build import chance_of, choices_of, quiet
 
@@ -509,6 +509,7 @@ def _result(batch: TaskBatch, scores: HarnessScores, columns: Columns, weights: 
         probability=_mean(columns["probability"]),
         truncated=sum(batch.truncated),
         unknown_characters=batch.unknown_characters,
+        answers=packed_answers(columns["correct"]),
         harness=scores.figures,
         calibration=calibration,
         temperature=temperature,

@@ -6,9 +6,12 @@ suite.json stands in ``evaluation/`` of the results folder, beside the tasks the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ablationlab.records.seal import SealedRecord
@@ -157,6 +160,8 @@ class TaskResult(StoredValue):
     probability: float | None  # of the right choice among the choices
     truncated: int  # items cut on the left to fit the context
     unknown_characters: int
+    # Hex, one bit per item in their order: whether it was answered rightly; None where nothing is chosen.
+    answers: str | None = Field(pattern=r"^([0-9a-f]{2})*$")
     harness: dict[str, float] = Field(default_factory=dict)  # the harness's own figures, by its own names
     calibration: CalibrationScores | None = None
     temperature: TemperatureCurve | None = None
@@ -165,6 +170,20 @@ class TaskResult(StoredValue):
     def key(self) -> TaskKey:
         """What this is a score of."""
         return TaskKey(self.task, self.template, self.fewshot, self.weights)
+
+    @property
+    def correct(self) -> NDArray[np.bool_] | None:
+        """Per item, whether it was answered rightly."""
+        if self.answers is None:
+            return None
+        return np.unpackbits(np.frombuffer(bytes.fromhex(self.answers), np.uint8), count=self.items).astype(bool)
+
+
+def packed_answers(correct: Sequence[bool | None] | NDArray[np.bool_]) -> str | None:
+    """What `TaskResult.answers` holds; None where an item has no right answer."""
+    if any(value is None for value in correct):
+        return None
+    return np.packbits(np.asarray(correct, dtype=bool)).tobytes().hex()
 
 
 class Provenance(StoredValue):
@@ -183,6 +202,7 @@ class Evaluation(Record):
     """evaluation.json: everything that was measured on one trained run."""
 
     KIND: ClassVar[str] = "evaluation"
+    VERSION: ClassVar[int] = 5
     WRITTEN_BY: ClassVar[str] = "ablationlab evaluate"
     id: str
     plan_hash: str

@@ -124,9 +124,8 @@ class Reader:
     def not_kept(self) -> frozenset[str]:
         """Files that no analysis reads and no run of the folder keeps, to save room; one that some runs have is missing."""
         runs = ResultsFolder(self.folder).runs
-        return frozenset(
-            name for name in ("metrics.jsonl", "probes.parquet") if next(runs.glob(f"*/{name}"), None) is None
-        )
+        unread = ("metrics.jsonl", "probes.parquet", SAMPLES)
+        return frozenset(name for name in unread if next(runs.glob(f"*/{name}"), None) is None)
 
     def note(self, file: str, text: str) -> None:
         self.damage.setdefault(file, Damage(file, text))
