@@ -188,7 +188,7 @@ def test_ctrl_c_with_several_workers_leaves_a_checkpoint_of_every_run_in_trainin
 
 def test_one_worker_killed_fails_its_run_alone_and_the_next_command_continues(study_file, tmp_path):
     out = tmp_path / "out"
-    study = study_file({**LONG, "training.steps": 600, "variants": ["none", "layernorm"]})
+    study = study_file({**LONG, "training.steps": 400, "variants": ["none", "layernorm"]})
     words = ["-m", "ablationlab", "run", study, "--out", out, "--device", "cpu", "--workers"]
     first = [sys.executable, *words, "2"]
     process = subprocess.Popen(first, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
