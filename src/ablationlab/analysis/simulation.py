@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -271,7 +272,7 @@ def _dataset(
             for seed, value, gone in zip(_seeds(study, arm.regime), shown, lost, strict=True)
         }
     runs = [
-        _run(regime, variant, seed, world, unstable=bool(fail))
+        _run(regime, variant, seed, diverged=bool(fail) and world.unstable[regime].diverge, unstable=bool(fail))
         for (regime, variant), unstable in fails.items()
         for seed, fail in zip(_seeds(study, regime), unstable, strict=True)
     ]
@@ -304,8 +305,8 @@ def _dataset(
     )
 
 
-def _run(regime: str, variant: str, seed: int, world: World, *, unstable: bool) -> RunStability:
-    diverged = unstable and world.unstable[regime].diverge
+@lru_cache(2**16)  # thousands of studies have the same runs, and records are never changed
+def _run(regime: str, variant: str, seed: int, *, diverged: bool, unstable: bool) -> RunStability:
     reason = Instability.DIVERGED if diverged else Instability.SPIKED if unstable else Instability.CALM
     return RunStability.model_construct(
         run=f"{regime}-{variant}-{seed}",
