@@ -389,7 +389,14 @@ def test_seeds_of_a_command_line(text, seeds):
     assert seed_numbers(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["8-6", "six", "1-999999999"])
-def test_seeds_that_are_none_are_refused(text):
-    with pytest.raises(AblationLabError, match="neither a seed nor a range"):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("8-6", "neither a seed nor a range"),
+        ("six", "neither a seed nor a range"),
+        ("1-999999999", "999999999 seeds; at most 100000 are allowed"),
+    ],
+)
+def test_seeds_that_are_none_or_too_many_are_refused(text, says):
+    with pytest.raises(AblationLabError, match=says):
         seed_numbers(text)

@@ -8,6 +8,7 @@ import pytest
 from ablationlab.analysis import analyze, power_plans, read_results
 from ablationlab.analysis.power import most_power
 from ablationlab.core.errors import StatisticsError
+from ablationlab.records.settings import Criterion
 from ablationlab.stats import (
     detectable_effect,
     items_needed,
@@ -18,6 +19,7 @@ from ablationlab.stats import (
 )
 
 from .builder import CRITERIA, build, study
+from .verdict.studies import study as made_up
 
 
 def test_an_assumed_sd_gives_the_textbook_numbers():
@@ -107,3 +109,18 @@ def test_detectable_effects_exist_at_every_corrected_alpha(n, alpha):
     """The library's noncentral t gives NaN at some of these values."""
     effect = detectable_effect(n, alpha=alpha)
     assert paired_t_power(effect, n, alpha=alpha) == pytest.approx(0.8, abs=1e-9)
+
+
+def test_a_pilot_that_tested_a_log_metric_raw_gives_no_spread_in_logs():
+    criterion = {"metric": "final_gradient_norm", "role": "primary", "smallest_effect": 0.05}
+    base = [0.002, 0.0015, 0.001, 0.0012, 0.0013]
+    sds = {}
+    for first in (0.001, 0.0):  # 0 has no logarithm
+        values = {
+            "none": [first, *base],
+            "layernorm": [first, *(1.1 * value + 1e-5 * at for at, value in enumerate(base))],
+        }
+        pilot = made_up({"final_gradient_norm": values}, [Criterion(**criterion)])
+        sds[first] = power_plans(study(criteria=[criterion]), pilot).rows[0].sd
+    assert sds[0.001] > 0
+    assert sds[0.0] is None

@@ -178,6 +178,12 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
                 f"Keep {base}{where} for now.",
                 f"{names} {'look' if several else 'looks'} worse, but {_bad_runs(analysis, group)}.",
             )
+        case Decision.KEEP_PROVISIONALLY if first.reason == Reason.FAILS_MORE:
+            return (
+                f"Keep {base}{where} for now.",
+                f"More runs of {names} fail than the margin allows, and {'they are' if several else 'it is'} not shown to be "
+                "as stable.",
+            )
         case Decision.KEEP_PROVISIONALLY:
             return (
                 f"Keep {base}{where} for now.",

@@ -285,6 +285,7 @@ def _spread(
         for comparison in pilot.comparisons
         if comparison.metric == planned.metric.name
         and {comparison.variant, comparison.reference} == {planned.variant, planned.reference}
+        and comparison.transform == planned.metric.transform  # raw, where a value of a log metric is not positive
         and comparison.delta_sd
         and comparison.n >= 2
     ]

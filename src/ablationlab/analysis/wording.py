@@ -810,6 +810,10 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
         case Reason.VARIANT_DIVERGED:
             return _diverged_alone(evidence)
+        case Reason.FAILS_MORE:
+            return (
+                f"{_fails_more(evidence)}: {counts}. {metric[:1].upper()}{metric[1:]} does not outweigh it: {numbers}"
+            )
         case Reason.BAD_RUNS:
             return (
                 f"{evidence.variant} is {_hidden_loss(evidence)}. If it were less bad there, it would be shown worse; a bad "
@@ -823,6 +827,14 @@ def _diverged_alone(evidence: Evidence) -> str:
     return (
         f"{evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} where the baseline did not, and "
         "nothing that is shown outweighs it"
+    )
+
+
+def _fails_more(evidence: Evidence) -> str:
+    """Too few seeds to show it less stable, and too many failures to use it."""
+    return (
+        f"more of {evidence.variant}'s runs fail than the margin of {percent(evidence.standing.margin)} allows, and it is "
+        "not shown to be as stable"
     )
 
 
@@ -996,6 +1008,8 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
             runs = f"the run{'' if len(evidence.bad_runs) == 1 else 's'} on {_seeds(evidence.bad_runs)}"
             return f"Keep {baseline} for now. {variant} is {_hidden_loss(evidence)}. Look at {runs}."
+        case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.FAILS_MORE:
+            return f"Keep {baseline} for now: {_fails_more(evidence)}."
         case Decision.KEEP_PROVISIONALLY:
             return f"Keep {baseline} for now. {_diverged_alone(evidence)}."
         case Decision.INCONCLUSIVE:
@@ -1096,6 +1110,8 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
                 f"Runs diverged, and this study registers that nothing is compared then ([stability] diverged = "
                 f'"refuse"): make {evidence.variant} and {evidence.analysis.baseline} train stably, or register "survivors".'
             )
+        case Need.STABLE_TRAINING if not evidence.variant_diverged:
+            return f"Make {evidence.variant} train stably, or show on a new study of more seeds that it does."
         case Need.STABLE_TRAINING:
             return f"Make {evidence.variant} train stably: until then, the runs that survived cannot count."
         case Need.THREE_PAIRS:
@@ -1220,6 +1236,8 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
             f"{DECISIONS[decision]} without {_any_of(seeds)}" for decision, seeds in by_decision.items()
         )
         text = f"Fragile: the decision would be: {changes}."
+    if fragility.left_out and primary is not None and primary.regime == TUNED:
+        text += " The best rates are those fitted on all seeds."
     if fragility.stragglers:
         text += f" Far from the other seeds: {', '.join(map(str, fragility.stragglers))}."
     effect = None if primary is None else primary.smallest_effect

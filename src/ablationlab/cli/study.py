@@ -303,7 +303,11 @@ def seed_numbers(text: str) -> list[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         first, last = (0, -1) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
-        if last < first or last - first >= MOST_SEEDS:
+        if last - first >= MOST_SEEDS:
+            raise AblationLabError(
+                f"--seeds {text!r}: {part!r} has {last - first + 1} seeds; at most {MOST_SEEDS} are allowed"
+            )
+        if last < first:
             raise AblationLabError(f"--seeds {text!r}: {part!r} is neither a seed nor a range that rises, such as 6-10")
         seeds += range(first, last + 1)
     return list(dict.fromkeys(seeds))

@@ -603,7 +603,7 @@ class Plan(Record):
     @property
     def corpus(self) -> Corpus:
         if self.lab_corpus is None:
-            raise OwnTrainerError(f"{self.study.name}: only only the study's own trainer knows its text")
+            raise OwnTrainerError(f"{self.study.name}: only the study's own trainer knows its text")
         return self.lab_corpus
 
     def run(self, run_id: str) -> PlannedRun:

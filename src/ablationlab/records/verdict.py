@@ -88,6 +88,8 @@ class Reason(StrEnum):
     BETTER_AT_A_COST = "better-at-a-cost"
     BETTER_WITH_BAD_RUNS = "better-with-bad-runs"
     BETTER_NOT_ALL_SHOWN = "better-not-all-shown"
+    # 3, 5 and 6: more of its runs fail than the margin allows, as counted, and it is not shown to be as stable
+    FAILS_MORE = "fails-more"
     # 3 and 5: the variant diverged on seeds where the baseline did not, and with these counted the claim is not shown
     SURVIVORS_ONLY = "survivors-only"
     # 4: the same with the baseline's runs
@@ -142,7 +144,8 @@ class Cost(StoredValue):
 class StabilityStanding(StoredValue):
     """What is shown of the variant's stability against the baseline's in one regime.
 
-    *gained* and *lost* are ids of the stability gains that are shown, corrected for *places*. *worst* is the upper
+    *gained* and *lost* are ids of the stability gains that are shown, corrected for *places*. *excess* is the share of the
+    planned runs that failed with the variant beyond the baseline's, as counted. *worst* is the upper
     bound of the share of runs that fail with the variant beyond the baseline's; non-inferior if it is within
     *margin*. *seeds_for_margin*: so many seeds without a failure in either arm would show that.
     """
@@ -151,6 +154,7 @@ class StabilityStanding(StoredValue):
     places: int
     gained: tuple[str, ...]
     lost: tuple[str, ...]
+    excess: float | None
     worst: float | None
     level: float
     margin: float

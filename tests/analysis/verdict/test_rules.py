@@ -6,9 +6,11 @@ import pytest
 
 from ablationlab.analysis.verdict import decide, judge
 from ablationlab.analysis.wording import recommendations, verdict_words
+from ablationlab.core.format import plain
 from ablationlab.records.analysis import Missing, Pair
 from ablationlab.records.verdict import RANK, Decision, Verdict
 
+from . import studies
 from .maker import VARIANT, analysis, comparison, stability
 
 RESCUED, SAFE = stability(6, 0, n=6), stability(n=40)
@@ -47,9 +49,9 @@ CASES = [
     ("trade-off", 2, {**BETTER, "sensitive": False, "outcome": "not-shown"}, RESCUED),
     ("keep-baseline", 1, BETTER, stability(0, 6, n=6)),
     ("keep-baseline", 1, EQUAL, stability(0, 10, n=10, diverged=False)),
-    # Five of five are p = 0.0625, and six of six 0.031: not enough for two places.
-    ("adopt-provisionally", 5, BETTER, stability(0, 5, diverged=False)),
-    ("adopt-provisionally", 5, BETTER, stability(0, 6, n=6, diverged=False, places=2)),
+    # Five of five are p = 0.0625, and six of six 0.031: not enough for two places, and too many to adopt.
+    ("keep-provisionally", 5, BETTER, stability(0, 5, diverged=False)),
+    ("keep-provisionally", 5, BETTER, stability(0, 6, n=6, diverged=False, places=2)),
     ("adopt-in-regime", 2, CHEAP, RESCUED),
     ("trade-off", 2, COSTLY, RESCUED),
     # Rule 2 comes before rule 4: shown worse, but the margins were weighed first.
@@ -240,3 +242,30 @@ def test_a_study_with_the_baseline_alone_has_nothing_to_decide():
     verdict = decide(made)
     assert verdict.verdicts == ()
     assert "nothing to decide" in recommendations(made, verdict)[0]
+
+
+@pytest.mark.parametrize("mean", [-0.05, 0.0])
+@pytest.mark.parametrize(
+    ("variant", "baseline", "kept"),
+    [
+        ("sssss", ".....", True),
+        ("ss...", ".....", True),
+        ("s....", ".....", False),  # within the margin of 20 %
+        ("ss...", "s....", False),
+        ("ww...", ".....", True),
+    ],
+)
+def test_a_variant_that_fails_beyond_the_margin_as_counted_is_not_adopted(mean, variant, baseline, kept):
+    endings = {"none": baseline, "layernorm": variant}
+    verdict = studies.verdict_of({"validation_loss": studies.arms(mean, n=5)}, endings=endings)
+    assert (verdict.reason == "fails-more") == kept
+    assert verdict.decision == ("keep-provisionally" if kept else "adopt-provisionally" if mean else "tie")
+    if kept:
+        assert verdict.needs.need == "stable-training"
+        words = studies.words_of({"validation_loss": studies.arms(mean, n=5)}, endings=endings).recommendation
+        assert "more of layernorm's runs fail than the margin of 20 % allows" in plain(words)
+
+
+def test_many_seeds_show_that_a_few_failures_are_within_the_margin():
+    endings = {"none": "." * 60, "layernorm": "ss" + "." * 58}
+    assert studies.verdict_of({"validation_loss": studies.arms(-0.05, n=60)}, endings=endings).decision == "adopt"

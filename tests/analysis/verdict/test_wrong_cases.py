@@ -289,10 +289,10 @@ def test_a_tie_breaker_does_not_outweigh_a_broken_guard():
 
 def test_a_tie_breaker_does_not_outweigh_runs_that_fail():
     made = {name: {arm: values[:5] for arm, values in given.items()} for name, given in fast().items()}
-    endings = {"none": "." * 5, "layernorm": "s" * 5}
+    endings = {"none": "." * 5, "layernorm": "s...."}  # within the margin
     assert verdict_of(made, endings=endings, **SPEED).decision == "tie"  # five pairs cannot show it
     advice = words_of(made, endings=endings, **SPEED).recommendation
-    assert "but 0 of 5 none runs are unstable, 5 of 5 layernorm runs: keep the baseline (none)" in advice
+    assert "but 0 of 5 none runs are unstable, 1 of 5 layernorm runs: keep the baseline (none)" in advice
 
 
 def test_a_variant_whose_runs_are_missing_is_adopted_provisionally_at_best():

@@ -110,6 +110,12 @@ class Evidence:
         return self.gain is not None and self.gain.variant_unstable > self.gain.reference_unstable
 
     @property
+    def fails_beyond_margin(self) -> bool:
+        """Whether, as counted, more of its runs fail than the margin allows, and it is not shown to be as stable."""
+        excess = self.standing.excess
+        return excess is not None and excess > self.standing.margin + 1e-9 and not self.standing.non_inferior
+
+    @property
     def baseline_diverged(self) -> int:
         """Seeds on which the baseline diverged and the variant did not."""
         return 0 if self.primary is None else len(_diverged(self.primary, alone=self.analysis.baseline))
@@ -173,12 +179,22 @@ def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStand
         places=max((gain.places or 0 for gain in asked), default=0),
         gained=tuple(gain.id for gain in asked if gain.outcome == "more-stable"),
         lost=tuple(gain.id for gain in asked if gain.outcome == "less-stable"),
+        excess=max(map(_excess, asked), default=None),
         worst=worst,
         level=round(1 - alpha, 12),
         margin=margin,
         non_inferior=worst is not None and worst <= margin,
         pairs=min((gain.n for gain in asked), default=0),
         seeds_for_margin=pairs_without_failure(margin, alpha=alpha / 2),
+    )
+
+
+def _excess(gain: StabilityGain) -> float:
+    """Over the planned pairs, so that a run that fails instead of being missing never lowers it."""
+    return (
+        gain.variant_unstable / gain.variant_runs - gain.reference_unstable / gain.reference_runs
+        if gain.test == "fisher"
+        else (gain.variant_unstable - gain.reference_unstable) / gain.planned_pairs
     )
 
 

@@ -70,7 +70,8 @@ def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, 
     effect = sure_effect(primary)
     if reduced and effect is not None and primary.delta_sd and shows:
         expected = exaggeration(effect / primary.delta_sd, primary.n, alpha=alpha)
-        power, over = expected.power, expected.ratio
+        # What is tested is the difference less its doubt; what is reported, and overstated, is the whole of it.
+        power, over = expected.power, (expected.ratio * effect + primary.doubt) / (effect + primary.doubt)
     return VerdictFragility(
         left_out=len(reduced),
         changes=changes,

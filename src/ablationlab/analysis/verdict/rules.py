@@ -5,12 +5,14 @@
 2. the baseline is unstable and a gain is shown: adopt-in-regime if the primary metric and every guard keep their
    margins and no run of the variant alone is missing, else trade-off;
 3. equivalent within the smallest effect that matters: tie, broken by the tie-breakers in their order; inconclusive
-   while runs of the variant alone are missing;
+   while runs of the variant alone are missing; keep-provisionally if it fails beyond the margin, as counted;
 4. shown worse on the primary metric: keep-baseline;
-5. shown better: trade-off if a guard or a registered secondary is shown worse, or would be if its worst runs were less
-   bad; adopt if every guard and the stability are shown non-inferior, else adopt-provisionally;
+5. shown better: keep-provisionally if it fails beyond the margin, as counted; trade-off if a guard or a registered
+   secondary is shown worse, or would be if its worst runs were less bad; adopt if every guard and the stability are
+   shown non-inferior, else adopt-provisionally;
 6. otherwise inconclusive, with what it would take; keep-provisionally where the variant diverged on a seed on which the
-   baseline did not, or where it would be shown worse if its worst runs were less bad.
+   baseline did not, where it fails beyond the margin, as counted, or where it would be shown worse if its worst runs were
+   less bad.
 
 A claim must hold with diverged runs counted (`stats.failures.with_diverged`): what speaks for the variant (3 and 5) with
 its own, "worse" (4) with the baseline's. So a run that diverges instead of finishing never makes the verdict on its arm
@@ -137,6 +139,8 @@ def _equivalent(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
     if not evidence.equivalence_holds:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
+    if evidence.fails_beyond_margin:
+        return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
     if evidence.variant_missing:  # not left to the rules below: a run that is missing must not turn a tie into adoption
         return RuleAnswer(Reason.EQUIVALENT_BUT_MISSING, Decision.INCONCLUSIVE)
     real = evidence.primary.outcome in ("better", "worse")
@@ -162,6 +166,8 @@ def _better(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.NOT_BETTER)
     if not evidence.holds:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
+    if evidence.fails_beyond_margin:
+        return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
     if evidence.shown_worse or evidence.broken_guards:
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
     if evidence.hidden_costs:
@@ -175,6 +181,8 @@ def _better(evidence: Evidence) -> RuleAnswer:
 def _otherwise(evidence: Evidence) -> RuleAnswer:
     if evidence.variant_diverged:
         return RuleAnswer(Reason.VARIANT_DIVERGED, Decision.KEEP_PROVISIONALLY)
+    if evidence.fails_beyond_margin:
+        return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
     if evidence.bad_runs:
         return RuleAnswer(Reason.BAD_RUNS, Decision.KEEP_PROVISIONALLY)
     return RuleAnswer(Reason.NO_RULE_APPLIES, Decision.INCONCLUSIVE)
@@ -299,7 +307,7 @@ def _need(evidence: Evidence) -> Need:
         return Need.SENSITIVE_TASKS
     if evidence.at_grid_rates:
         return Need.BEST_RATES
-    if evidence.variant_diverged or evidence.refused:
+    if evidence.variant_diverged or evidence.refused or evidence.fails_beyond_margin:
         return Need.STABLE_TRAINING
     if primary.n < 3:
         return Need.THREE_PAIRS
