@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -267,6 +267,15 @@ def _is_remark(mark: object) -> bool:
     return isinstance(mark, dict) and mark.get("type") == "text" and mark.get("fontStyle") == "italic"
 
 
+def _legend(names: Collection[str], wanted: int) -> dict[str, float]:
+    """As many columns as fit; of many variants smaller ones, else the legend would be higher than the chart."""
+    many = len(names) > len(HUES)
+    letter, rest = (4.0, 34) if many else (5.5, 40)
+    columns = max(1, int(wanted // (letter * max(map(len, names), default=1) + rest)))
+    small = {"labelFontSize": 8, "rowPadding": 0, "columnPadding": 6}
+    return {"columns": columns if many else min(LEGEND_COLUMNS, columns), **(small if many else {})}
+
+
 def column_svg(figure: Figure, height: int, wanted: int = COLUMN) -> str:
     """The chart as wide as a column, axes and legend included; the second drawing knows how wide those are.
 
@@ -276,9 +285,8 @@ def column_svg(figure: Figure, height: int, wanted: int = COLUMN) -> str:
     for _ in range(2):
         spec = {**_plain(figure.spec(width=max(190, width))), "height": min(height, figure.height)}
         config = spec.get("config", {})
-        names = [str(row["variant"]) for rows in figure.data.values() for row in rows if "variant" in row]
-        columns = min(LEGEND_COLUMNS, max(1, int(wanted // (5.5 * max(map(len, names), default=1) + 40))))
-        spec["config"] = {**config, "font": FACE, "legend": {**config.get("legend", {}), "columns": columns}}
+        legend = {**config.get("legend", {}), **_legend(figure.variants, wanted)}
+        spec["config"] = {**config, "font": FACE, "legend": legend}
         svg = svg_of(spec)
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
         if found is None or abs(float(found[1]) - wanted) < 2:
