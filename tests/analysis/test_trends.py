@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rich.text import Text
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.trends import study_trend
 from ablationlab.core.errors import TableError
+from ablationlab.report.terminal.analysis import trend_view
 from ablationlab.stats.trend import trend
 
 from .builder import build, outcome, study
 
 
-def studies(tmp_path, widths=(16, 32, 64), **settings):
-    """layernorm gains 0.2 nats at width 16 and 0.1 less at every doubling."""
+def studies(tmp_path, widths=(16, 32, 64), less=0.1, **settings):
+    """layernorm gains 0.2 nats at width 16 and *less* at every doubling."""
     folders = []
     for place, width in enumerate(widths):
 
         def ended(variant, regime, seed, place=place):
             metrics = outcome(variant, regime, seed)
-            loss = metrics["validation_loss"] + (0.1 * place if variant == "layernorm" else 0.0)
+            loss = metrics["validation_loss"] + (less * place if variant == "layernorm" else 0.0)
             return {"validation_loss": loss, "perplexity": float(np.exp(loss))}
 
         folder = tmp_path / f"w{place}"
@@ -61,6 +63,15 @@ def test_the_command_prints_the_studies_the_trend_and_the_prediction(tmp_path, c
     assert not ended.value.code
     for words in ("layernorm − none", "per factor of ten", "predicted", "1,600", "holds at 1,600 with probability"):
         assert words in printed
+
+
+def test_a_line_that_crosses_zero_beyond_the_studies_is_no_evidence_of_harm(tmp_path):
+    folders = studies(tmp_path, less=0.08)
+    far = [part.plain for part in trend_view(study_trend(folders, at=1600.0)) if isinstance(part, Text)]
+    assert "That is a factor of 4.00 from the largest size here; the sizes themselves span 4.00." in far
+    assert far[-1].startswith("No study has the predicted sign")
+    near = [part.plain for part in trend_view(study_trend(folders, at=300.0)) if isinstance(part, Text)]
+    assert near[-1].startswith("The sign seen at the largest size holds at 300")
 
 
 def test_tuned_arms_at_grid_rates_have_no_trend(tmp_path):

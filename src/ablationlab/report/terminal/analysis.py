@@ -44,6 +44,7 @@ from ablationlab.report.tables.study import (
     sweep_table,
 )
 from ablationlab.report.tables.tasks import arm_name, task_table
+from ablationlab.stats.results import TrendPrediction
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Comparisons that a note names, at most.
@@ -289,6 +290,24 @@ def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
         yield Text(
             f"The sign seen at the largest size holds at {count(int(fit.prediction.size))} with probability "
             f"{percent(fit.prediction.sign_holds)}, if the effect stays linear in log size."
+        )
+        yield from map(Text, _beyond(found, fit.prediction))
+
+
+def _beyond(found: StudyTrend, predicted: TrendPrediction) -> Iterator[str]:
+    """What to mind of a prediction outside the sizes that were studied."""
+    sizes = [study.size for study in found.studies]
+    low, high = min(sizes), max(sizes)
+    if low <= predicted.size <= high:
+        return
+    apart = predicted.size / high if predicted.size > high else low / predicted.size
+    edge = "largest" if predicted.size > high else "smallest"
+    yield f"That is a factor of {number(apart)} from the {edge} size here; the sizes themselves span {number(high / low)}."
+    effects = [study.comparison.intervals["paired-t"].estimate or 0.0 for study in found.studies]
+    if predicted.estimate and all(effect * predicted.estimate < 0 for effect in effects):
+        yield (
+            "No study has the predicted sign: the line crosses zero between the sizes here and there. An effect that only "
+            "shrinks towards zero looks the same, so this is no evidence of the opposite effect."
         )
 
 
