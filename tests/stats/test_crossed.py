@@ -69,6 +69,25 @@ def test_weights_give_the_corpus_mean_and_the_error_of_a_ratio():
         crossed_mean(delta, weights=[1.0, 2.0])
 
 
+def test_a_few_long_documents_count_as_few():
+    """One of four documents has nearly all tokens: nearly nothing is known of other text."""
+    rng = np.random.default_rng(8)
+    delta = table(rng, 5, 40, 0.0, 1.0, 0.1)
+    freedom = [crossed_mean(delta, weights=w).degrees_of_freedom for w in (np.ones(40), [*[1.0] * 38, 40.0, 40.0])]
+    assert freedom[0] > 30
+    assert freedom[1] < 5
+
+
+@pytest.mark.parametrize("documents", [20, 50])
+def test_coverage_holds_where_documents_have_unequal_lengths(documents):
+    rng = np.random.default_rng(9)
+    covered = 0
+    for _ in range(500):
+        tokens = np.exp(1.5 * rng.normal(size=documents))
+        covered += not crossed_mean(table(rng, 5, documents, 0.0, 1.0, 0.3), weights=tokens).interval.excludes(0.0)
+    assert covered / 500 >= 0.93
+
+
 def test_a_macro_average_shares_seeds_and_adds_the_items_of_its_tasks():
     rng = np.random.default_rng(6)
     covered = 0

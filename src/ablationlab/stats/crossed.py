@@ -7,9 +7,14 @@ delta_SI = mean + seed_s + item_i + rest_si, both random. With the mean squares 
 
 (Satterthwaite 1946). A source whose mean square is below the rest's counts as absent. The macro average over T tasks
 shares its seeds and has items of its own in each task: Var = Var_seeds(macro of a seed) / S + sum_t (MS_item,t -
-MS_rest,t) / (S I_t) / T^2, with degrees of freedom alike. Items may be documents with weights (their tokens): the corpus
-mean is then a ratio of two sums over documents, and x_si = mean + I w_i (delta_si - mean) takes the place of delta_si,
-which has the same seed means.
+MS_rest,t) / (S I_t) / T^2, with degrees of freedom alike. Items may be documents with weights p_i that sum to 1 (their
+tokens): the corpus mean is sum_i p_i delta_i, and with e_i = delta_i - mean
+
+    MS_item / (S I) becomes P sum_i p_i e_i^2 / (1 - P),   P = sum_i p_i^2,
+
+MS_rest alike. Both are unbiased where the variance is the same for all documents, and too large where long documents vary
+less. The degrees of freedom are those of such a weighted sum of squares instead of I - 1: a few long documents count as few.
+With equal weights these are the formulas above.
 
 Where items make the noise, the crossed bootstrap of `stats.items` counts the rest about three times and covers 98 to 100
 %; this covers what it says (docs/validation.md).
@@ -45,13 +50,10 @@ def crossed_mean(delta_SI: ArrayLike, *, weights: ArrayLike | None = None, level
     table = np.atleast_2d(finite("delta_SI", delta_SI))
     if table.ndim != 2 or 0 in table.shape:
         raise StatisticsError(f"delta_SI must have shape (seeds, items), got {table.shape}")
-    if weights is not None:
-        w = finite("weights", weights)
-        if w.shape != table.shape[1:] or (w < 0).any() or not w.sum() > 0:
-            raise StatisticsError(f"weights must be one number of at least 0 per item, got shape {w.shape}")
-        mean = float((table @ w).mean() / w.sum())
-        table = mean + w.size * (w / w.sum()) * (table - mean)
-    return _crossed([table], fraction("level", level))
+    w = np.ones(table.shape[1]) if weights is None else finite("weights", weights)
+    if w.shape != table.shape[1:] or (w < 0).any() or not w.sum() > 0:
+        raise StatisticsError(f"weights must be one number of at least 0 per item, got shape {w.shape}")
+    return _crossed([table], [w / w.sum()], fraction("level", level))
 
 
 def crossed_means(tasks: Mapping[str, ItemPairs], *, level: float = 0.95) -> CrossedMeans:
@@ -59,16 +61,19 @@ def crossed_means(tasks: Mapping[str, ItemPairs], *, level: float = 0.95) -> Cro
     common_seeds(tasks)
     level = fraction("level", level)
     tables = {name: pairs.deltas for name, pairs in tasks.items()}
+    shares = {name: np.full(table.shape[1], 1 / table.shape[1]) for name, table in tables.items()}
     return CrossedMeans(
-        {name: _crossed([table], level) for name, table in tables.items()}, _crossed(list(tables.values()), level)
+        {name: _crossed([table], [shares[name]], level) for name, table in tables.items()},
+        _crossed(list(tables.values()), list(shares.values()), level),
     )
 
 
-def _crossed(tables: list[FloatArray], level: float) -> CrossedMean:
+def _crossed(tables: list[FloatArray], shares: list[FloatArray], level: float) -> CrossedMean:
+    """*shares*: of the items of each table, which sum to 1."""
     seeds, items = tables[0].shape[0], sum(table.shape[1] for table in tables)
     scale = max(power_of_two(table) for table in tables)  # so that no square underflows
     scaled = [table / scale for table in tables]
-    macro_S = np.mean([table.mean(axis=1) for table in scaled], axis=0)
+    macro_S = np.mean([table @ share for table, share in zip(scaled, shares, strict=True)], axis=0)
     estimate = float(macro_S.mean() * scale)
 
     def none(status: Status) -> CrossedMean:
@@ -81,7 +86,11 @@ def _crossed(tables: list[FloatArray], level: float) -> CrossedMean:
         return none("degenerate")
     # Each term of Var(mean): (signed value, degrees of freedom).
     seed = float(macro_S.var(ddof=1)) / seeds
-    parts = [_mean_squares(table, len(tables)) for table in scaled if table.shape[1] > 1]
+    parts = [
+        _mean_squares(table, share, len(tables))
+        for table, share in zip(scaled, shares, strict=True)
+        if np.count_nonzero(share) > 1
+    ]
     item, rest = sum(part[0] for part in parts), sum(part[1] for part in parts)
     terms = [(seed, seeds - 1.0)] if seed >= rest else []
     if item > rest or not terms:
@@ -100,12 +109,21 @@ def _crossed(tables: list[FloatArray], level: float) -> CrossedMean:
     return CrossedMean(interval, p, float(freedom), seeds, items, *(value * scale**2 for value in excess))
 
 
-def _mean_squares(table: FloatArray, tasks: int) -> tuple[float, float, float, float]:
+def _mean_squares(table: FloatArray, share_I: FloatArray, tasks: int) -> tuple[float, float, float, float]:
     """(MS_item, MS_rest) over S I T^2, and their degrees of freedom."""
-    seeds, items = table.shape
-    item_I, seed_S = table.mean(axis=0), table.mean(axis=1)
-    rest = table - item_I - seed_S[:, None] + table.mean()
-    size = seeds * items * tasks**2
-    item = seeds * float(item_I.var(ddof=1)) / size
-    freedom = (seeds - 1.0) * (items - 1.0)
-    return item, float((rest**2).sum()) / freedom / size, items - 1.0, freedom
+    seeds = table.shape[0]
+    item_I, seed_S = table.mean(axis=0), table @ share_I
+    mean = seed_S.mean()
+    rest = table - item_I - seed_S[:, None] + mean
+    square = share_I @ share_I
+    factor_I = share_I * square / (1 - square)
+    item = float(factor_I @ (item_I - mean) ** 2) / tasks**2
+    of_rest = float(factor_I @ (rest**2).sum(axis=0)) / ((seeds - 1.0) * seeds * tasks**2)
+    freedom = _freedom(share_I)
+    return item, of_rest, freedom, (seeds - 1.0) * freedom
+
+
+def _freedom(share_I: FloatArray) -> float:
+    """Of sum_i p_i e_i^2: tr(C V)^2 / tr(C V C V), C = diag(p), V_ij = [i = j] - p_i - p_j + sum p^2, the covariance of e."""
+    square, cube = share_I @ share_I, (share_I**3).sum()
+    return float((1 - square) ** 2 / (square + square**2 - 2 * cube))
