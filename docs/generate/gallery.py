@@ -20,9 +20,9 @@ from pathlib import Path
 #: What no analysis reads, or what a report writes.
 LEFT_OUT = {
     "checkpoints", "halfway", "metrics.jsonl", "probes.jsonl", "probes.parquet", "samples.parquet",
-    "figures", "tables", "paper", "report.html", "statistics.md", "energy", "locks",
+    "figures", "tables", "paper", "paper.pdf", "report.html", "statistics.md", "energy", "locks",
 }  # fmt: skip
-KEPT = ("report.html", "paper/paper.pdf", "tables", "verdict.json")
+KEPT = ("report.html", "paper.pdf", "tables", "verdict.json")
 
 
 def main() -> None:
