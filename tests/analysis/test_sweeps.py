@@ -169,7 +169,7 @@ def test_tuned_arms_get_a_verdict_and_their_stability_and_the_sweep_does_not(tmp
     assert set(verdicts) == {"default", "tuned"}
     assert verdicts["tuned"].decision == "adopt-provisionally"
     advice = verdict_words(found, verdicts["tuned"]).recommendation
-    assert "each at its own best learning rate" in advice
+    assert "at their own best learning rates" in advice
     assert "was not asked" not in advice
     assert verdicts["default"].decision != "adopt-provisionally", "at one rate for both the baseline's own is used"
     gain = found.stability.gain("layernorm", "none", "tuned")
@@ -181,7 +181,7 @@ def test_advice_on_tuned_arms_does_not_speak_of_one_rate(tmp_path):
     analysis = analysis_of(tmp_path, lambda *run: moved(0.5, *run), sweep=FINE)
     verdict = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
     assert verdict.decision == "keep-baseline"
-    assert "each at its own best learning rate" in verdict_words(analysis, verdict).recommendation
+    assert "at their own best learning rates" in verdict_words(analysis, verdict).recommendation
 
 
 def test_the_share_of_unstable_rates_is_compared_over_the_sweep_and_feeds_h1b(tmp_path):
