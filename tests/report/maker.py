@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from ablationlab.records.analysis import SweepAnalysis
-from ablationlab.records.evaluation import Suite
+from ablationlab.records.evaluation import Evaluation, Suite
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
-from ablationlab.records.storage import SCHEMA_VERSION
 from ablationlab.report.make import with_analysis
 from analysis.builder import build, outcome, seal_again, study
 
@@ -134,7 +133,7 @@ def evaluation(plan: Plan, run: PlannedRun) -> dict[str, Any]:
     confidence = np.linspace(0.15, 0.75, 8)
     temperatures = np.geomspace(0.5, 2, 11)
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": Evaluation.VERSION,
         "kind": "evaluation",
         "id": run.id,
         "plan_hash": plan.plan_hash,
@@ -209,6 +208,7 @@ def evaluation(plan: Plan, run: PlannedRun) -> dict[str, Any]:
                 "choices": 4,
                 "accuracy_se": 0.03,
                 "accuracy_norm": None,
+                "answers": None,
                 "log_probability": -3.0 + 0.1 * rng.random(),
                 "margin": -0.5,
                 "probability": 0.3,
