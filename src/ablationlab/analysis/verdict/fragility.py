@@ -71,7 +71,9 @@ def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, 
     if reduced and effect is not None and primary.delta_sd and shows:
         expected = exaggeration(effect / primary.delta_sd, primary.n, alpha=alpha)
         # What is tested is the difference less its doubt; what is reported, and overstated, is the whole of it.
-        power, over = expected.power, (expected.ratio * effect + primary.doubt) / (effect + primary.doubt)
+        power = expected.power
+        if expected.ratio is not None:
+            over = (expected.ratio * effect + primary.doubt) / (effect + primary.doubt)
     return VerdictFragility(
         left_out=len(reduced),
         changes=changes,
