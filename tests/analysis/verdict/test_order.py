@@ -215,3 +215,20 @@ def test_a_missing_run_of_the_variant_or_a_guard_without_values_leaves_no_final_
     )
     assert missing.decision() not in final
     assert replace(made, measured=frozenset(("next_token_accuracy",))).decision() not in final[:2]
+
+
+def test_a_run_that_spiked_does_not_help_by_being_missing():
+    made = Input(
+        n=5,
+        spread=0.001,
+        effect=-0.05,
+        guard=0.0,
+        secondary=0.0,
+        variant="ss...",
+        baseline=".....",
+        margin=0.01,
+        smallest_effect=0.01,
+    )
+    assert made.decision() == Decision.KEEP_PROVISIONALLY
+    assert replace(made, variant="ms...").decision() == Decision.KEEP_PROVISIONALLY
+    assert replace(made, variant="s....").decision() == Decision.ADOPT_PROVISIONALLY

@@ -111,9 +111,18 @@ class Evidence:
 
     @property
     def fails_beyond_margin(self) -> bool:
-        """Whether, as counted, more of its runs fail than the margin allows, and it is not shown to be as stable."""
-        excess = self.standing.excess
-        return excess is not None and excess > self.standing.margin + 1e-9 and not self.standing.non_inferior
+        """Whether, as counted, more of its runs fail than the margin allows, and it is not shown to be as stable.
+
+        Where some do, runs that are missing beside a stable baseline count as failed: one that spiked must not help by not
+        being there.
+        """
+        excess = self.standing.excess or 0.0
+        stability = self.analysis.stability
+        if excess > 0 and stability is not None and self.gain is not None and self.gain.test == "mcnemar":
+            base = (self.analysis.baseline, self.regime)
+            stable = {run.seed for run in stability.runs if (run.variant, run.regime) == base and not run.unstable}
+            excess += len(stable.intersection(self.variant_missing)) / self.gain.planned_pairs
+        return excess > self.standing.margin + 1e-9 and not self.standing.non_inferior
 
     @property
     def baseline_diverged(self) -> int:
