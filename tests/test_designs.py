@@ -356,8 +356,8 @@ def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_p
     assert code == 0
     assert "8 runs in" in output
     assert "Looks, by number of seeds" in output
-    code, output, _ = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
-    assert code == 0
+    code, output, error = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
+    assert code == 0, error
     assert "Look 1 of 2 (3 seeds): continue" in " ".join(output.split())
     code, output, _ = cli("extend", out, "--seeds", "5", "--reason", "curious", "--workers", "1")
     assert code == 0

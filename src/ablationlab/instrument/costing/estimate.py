@@ -88,11 +88,12 @@ def _scaled(plan: Plan, workers: int, per_flop: float, per_step: Callable[[Plann
     """All of it, where a FLOP takes *per_flop* seconds and a step *per_step* besides."""
     on_cpu = plan.execution.device == "cpu"
     seconds = 0.0
-    for stack in plan.stacks:
+    stacks = [stack for stack in plan.stacks if stack]  # those of looks that are not asked for yet have no runs
+    for stack in stacks:
         run = plan.run(stack[0])
         steps = run.budget.steps + _validation_steps(plan, run)
         seconds += steps * _step_flops(plan, run) * per_flop + run.budget.steps * per_step(run)
-    parallel = min(workers, len(plan.stacks)) if on_cpu else 1
+    parallel = max(1, min(workers, len(stacks))) if on_cpu else 1
     scoring = per_flop * sum(_scored_tokens(plan, run) * _token_flops(run) for run in plan.runs) / FORWARD
     disk = study_bytes(plan.study, plan.runs, parallel * plan.execution.stack_width)
     return Estimate(
