@@ -22,6 +22,8 @@ LEFT_OUT = {
     "checkpoints", "halfway", "metrics.jsonl", "probes.jsonl", "probes.parquet", "samples.parquet",
     "figures", "tables", "paper", "paper.pdf", "report.html", "statistics.md", "energy", "locks",
 }  # fmt: skip
+#: The main tables; the others follow from the records.
+TABLES = ("ablation", "registered", "verdicts", "arms", "variants", "power")
 KEPT = ("report.html", "paper.pdf", "tables", "verdict.json")
 
 
@@ -42,9 +44,10 @@ def main() -> None:
         for name in KEPT if not options.records_only else ("verdict.json",):
             source = folder / name
             if source.is_dir():
-                shutil.copytree(
-                    source, entry / source.name, ignore=lambda _, names: {n for n in names if n[-4:] != ".csv"}
-                )
+                (entry / name).mkdir()
+                for table in [source / f"{table}.csv" for table in TABLES]:
+                    if table.exists():
+                        shutil.copy(table, entry / name)
             elif source.exists():
                 shutil.copy(source, entry / source.name)
         pack(folder, entry / "records.tar.xz")
