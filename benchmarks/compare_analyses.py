@@ -1,11 +1,13 @@
 """Two analyses of one study, number by number: what a change of the code changed.
 
     python benchmarks/compare_analyses.py OLD NEW
+    python benchmarks/compare_analyses.py docs/gallery/*/records.tar.xz
 
-OLD and NEW are analysis.json files (or .json.gz), or folders in which each study's folder holds one. Rows of a list are
-matched by what names them (an id, or variant, regime, seed, task ...), so their order does not count. Prints how many
-numbers were compared, every one that differs by more than a relative 1e-12, and every field that only one side has. Speeds,
-which a clock measures, are left out. The exit code is 1 if a number differs.
+OLD and NEW are analysis.json files (or .json.gz), or folders in which each study's folder holds one. Packed records are
+unpacked, analyzed by this version, and compared with the analysis packed with them. Rows of a list are matched by what names
+them (an id, or variant, regime, seed, task ...), so their order does not count. Prints how many numbers were compared, every
+one that differs by more than a relative 1e-9 (another processor rounds otherwise), and every field that only one side has.
+The exit code is 1 if a number differs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import gzip
 import json
 import math
 import sys
+import tarfile
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,9 +40,7 @@ NAMES = (
     "use",
 )
 NUMBERED = ("seed", "lr")  # of the names, those that may be numbers
-#: Measured with a clock, so never the same twice.
-TIMED = ("inference_speed", "training_speed")
-TOLERANCE = 1e-12
+TOLERANCE = 1e-9
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -68,16 +70,16 @@ def _name(row: Any) -> str:
 def same(old: Any, new: Any) -> bool:
     """Whether two leaves are equal; numbers to rounding."""
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (old, new)]
-    return math.isclose(old, new, rel_tol=TOLERANCE, abs_tol=1e-300) if all(numbers) else bool(old == new)
+    return math.isclose(old, new, rel_tol=TOLERANCE, abs_tol=1e-15) if all(numbers) else bool(old == new)
 
 
 def load(path: Path) -> dict[str, Any]:
     """The leaves of one analysis."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return {place: value for place, value in leaves(json.loads(data)) if not any(name in place for name in TIMED)}
+    return dict(leaves(json.loads(data)))
 
 
-def compare(old: Path, new: Path, show: int) -> int:
+def compare(old: Path, new: Path, show: int, title: str = "") -> int:
     """Print the differences of two analyses; how many numbers differ."""
     before, after = load(old), load(new)
     shared = before.keys() & after.keys()
@@ -86,9 +88,8 @@ def compare(old: Path, new: Path, show: int) -> int:
     numeric = [
         path for path in changed if isinstance(before[path], int | float) or isinstance(after[path], int | float)
     ]
-    print(
-        f"{old} -> {new}: {len(numbers)} numbers compared, {len(numeric)} differ; {len(changed) - len(numeric)} texts differ"
-    )
+    texts = len(changed) - len(numeric)
+    print(f"{title or new}: {len(numbers)} numbers compared, {len(numeric)} differ; {texts} texts differ")
     for path in [*numeric, *(path for path in changed if path not in set(numeric))][:show]:
         print(f"  {path}: {before[path]!r} -> {after[path]!r}")
     for title, paths in (("only in OLD", before.keys() - after.keys()), ("only in NEW", after.keys() - before.keys())):
@@ -108,20 +109,38 @@ def _field(path: str) -> str:
     return "".join(text)
 
 
+def analyze_again(packed: Path, folder: Path) -> tuple[Path, Path]:
+    """(the packed analysis, the one that this version makes of the records packed with it)."""
+    from ablationlab.analysis import analyze, read_results
+
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    again = folder / "again" / "analysis.json"
+    analyze(read_results(folder, None)).replace(again)
+    return folder / "analysis.json", again
+
+
 def main() -> None:
-    """Compare two files, or the studies that two folders share."""
+    """Compare two files, the studies that two folders share, or packed records with what they give now."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
+    parser.add_argument("paths", type=Path, nargs="+")
     parser.add_argument("--show", type=int, default=20, help="differences to print per study and kind")
     options = parser.parse_args()
-    if options.old.is_dir():
-        found = {path.parent.name: path for path in sorted(options.old.glob("*/analysis.json*"))}
-        other = {path.parent.name: path for path in sorted(options.new.glob("*/analysis.json*"))}
+    if all(path.name.endswith(".tar.xz") for path in options.paths):
+        differing = 0
+        for packed in options.paths:
+            with tempfile.TemporaryDirectory() as folder:
+                pair = analyze_again(packed, Path(folder))
+                differing += compare(*pair, options.show, packed.parent.name)
+        sys.exit(bool(differing))
+    old, new = options.paths
+    if old.is_dir():
+        found = {path.parent.name: path for path in sorted(old.glob("*/analysis.json*"))}
+        other = {path.parent.name: path for path in sorted(new.glob("*/analysis.json*"))}
         pairs = [(found[name], other[name]) for name in found if name in other]
     else:
-        pairs = [(options.old, options.new)]
-    sys.exit(bool(sum(compare(old, new, options.show) for old, new in pairs)))
+        pairs = [(old, new)]
+    sys.exit(bool(sum(compare(*pair, options.show) for pair in pairs)))
 
 
 if __name__ == "__main__":

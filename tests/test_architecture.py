@@ -49,26 +49,46 @@ def layer(module: str) -> str:
     return module.partition(".")[2].partition(".")[0] or "__init__"
 
 
-def imported(path: Path) -> set[str]:
-    """Layers that a file imports, wherever in the file the import stands; those for the type checker alone count too."""
-    found = set()
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "ablationlab":
-            names = (
-                [node.module or ""] if node.module != "ablationlab" else [f"ablationlab.{a.name}" for a in node.names]
-            )
-            found |= {layer(name) for name in names}
+def imported(source: ast.Module) -> set[str]:
+    """Layers that a file imports, wherever in the file the import stands; those for the type checker alone count too.
+
+    Of the package itself a folder may take its version alone: every other name there comes from some layer.
+    """
+    names = set()
+    for node in ast.walk(source):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            names.add("ablationlab." + "." * node.level)
+        elif isinstance(node, ast.ImportFrom) and node.module == "ablationlab":
+            names |= {f"ablationlab.{alias.name}" for alias in node.names if alias.name != "__version__"}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
         elif isinstance(node, ast.Import):
-            found |= {layer(alias.name) for alias in node.names if alias.name.partition(".")[0] == "ablationlab"}
+            names |= {alias.name for alias in node.names}
+    found = {layer(name) for name in names if name.partition(".")[0] == "ablationlab"}
     return {name if name in LAYERS else "__init__" for name in found}
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_folder_imports_only_folders_listed_before_it(name):
     paths = sorted((SOURCE / name).rglob("*.py")) or [SOURCE / f"{name}.py"]
-    allowed = {*LAYERS[: LAYERS.index(name) + 1], "__init__"}
-    wrong = {str(path.relative_to(SOURCE)): sorted(imported(path) - allowed) for path in paths}
+    allowed = {*LAYERS[: LAYERS.index(name) + 1]}
+    wrong = {str(path.relative_to(SOURCE)): sorted(imported(tree(path)) - allowed) for path in paths}
     assert not {path: layers for path, layers in wrong.items() if layers}
+
+
+@pytest.mark.parametrize(
+    ("line", "layers"),
+    [
+        ("from ablationlab import __version__", set()),
+        ("from ablationlab import run", {"__init__"}),
+        ("from ablationlab import pipeline", {"pipeline"}),
+        ("import ablationlab as lab", {"__init__"}),
+        ("from .. import run", {"__init__"}),
+        ("def f():\n    from ablationlab.report.make import make_report", {"report"}),
+    ],
+)
+def test_no_form_of_import_escapes_the_rule(line, layers):
+    assert imported(ast.parse(line)) == layers
 
 
 def test_every_entry_of_the_package_is_a_listed_layer():

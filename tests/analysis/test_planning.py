@@ -34,6 +34,12 @@ def test_an_assumed_sd_gives_the_textbook_numbers():
     assert row.plan.planned_power == pytest.approx(paired_t_power(1.0, 5))
 
 
+def test_what_the_planned_seeds_see_is_at_the_registered_alpha():
+    asked = [{**CRITERIA[0], "alpha": 0.01}]
+    found = power_plans(study(criteria=asked), sd=0.05)
+    assert (found.alpha, found.detectable[0.8]) == (0.01, detectable_effect(5, power=0.8, alpha=0.01))
+
+
 def test_power_is_that_of_the_registered_test():
     # Two variants need p <= 0.025, and six seeds never give a sign-flip test less than 0.03125: seven do.
     made = {

@@ -219,11 +219,21 @@ def test_authors_of_the_study_sign_its_paper(tmp_path):
     assert r"\IEEEauthorblockN{Ada Lovelace}\IEEEauthorblockA{Analytical \& Co.}" in source
 
 
+def test_the_bootstrap_interval_is_named_by_the_level_that_it_has(tmp_path):
+    criteria = [{"metric": "validation_loss", "role": "primary", "alpha": 0.01}]
+    table = next(
+        block.body
+        for block in document(made(tmp_path, made=study(criteria=criteria))).body
+        if isinstance(block, Float) and block.key == "decisions"
+    )
+    assert [column.title for column in table.columns if column.key == "bootstrap"] == ["99\u202f% bootstrap"]
+
+
 def test_effect_sizes_and_both_intervals_stand_beside_each_decision(tmp_path):
     folder = made(tmp_path, outcomes=shifted(-0.2))
     table = next(b.body for b in document(folder).body if isinstance(b, Float) and b.key == "decisions")
     titles = [column.title for column, _ in table.printed()]
-    assert {"Deciding interval", "95 % bootstrap", "Effect size", "Verdict"} <= set(titles)
+    assert {"Deciding interval", "95\u202f% bootstrap", "Effect size", "Verdict"} <= set(titles)
     comparison = Results.open(folder).analysis.comparison("validation_loss", "default", "layernorm", "none")
     row = dict(zip([column.key for column in table.columns], table.rows[0], strict=True))
     assert row["d_z"].value == comparison.effects["d_z"].estimate

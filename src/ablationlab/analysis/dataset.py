@@ -24,7 +24,16 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Criterion, Design, Hypothesis, Stability
+from ablationlab.records.settings import (
+    DEFAULT_REGIME,
+    SWEEP,
+    TUNED,
+    Criterion,
+    Design,
+    Hypothesis,
+    Stability,
+    registered_alpha,
+)
 from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
 
@@ -153,9 +162,7 @@ class Dataset:
 
     @property
     def alpha(self) -> float:
-        """The registered alpha: that of the primary criterion, else of the first; 0.05 without any."""
-        asked = sorted(self.criteria, key=lambda criterion: criterion.role != "primary")
-        return asked[0].alpha if asked else 0.05
+        return registered_alpha(self.criteria)
 
     def seeds_of(self, regime: str) -> tuple[Seed, ...]:
         """The seeds that a regime was promised: the study's, or those that a sweep has of its own."""

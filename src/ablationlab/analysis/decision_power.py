@@ -15,7 +15,7 @@ from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.settings import ALPHA, DEFAULT_REGIME, Criterion, Study
+from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Study, registered_alpha
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import sign_flip_floor
 from ablationlab.study.checks import GATED, SIGN_TESTS
@@ -278,12 +278,6 @@ def _more_items(sds: Mapping[str, float], metric: str, pilot: Analysis | None) -
     ]
 
 
-def _alpha(study: Study) -> float:
-    """The registered alpha, as `Dataset.alpha` has it."""
-    asked = [criterion.alpha for criterion in study.criteria if criterion.role == "primary"]
-    return asked[0] if asked else ALPHA
-
-
 def _shown(study: Study, rows: Sequence[PlannedPower], outcomes: Outcomes) -> tuple[ShownRow, ...]:
     by_id = {row.comparison.id: row for row in rows}
     found = []
@@ -298,7 +292,7 @@ def _shown(study: Study, rows: Sequence[PlannedPower], outcomes: Outcomes) -> tu
         if name.startswith("stability/"):  # McNemar's exact test: all pairs rescued, none broken
             regime = name.split("/")[-2]
             least = sign_flip_floor(len(study.own_seeds().get(regime, study.seeds)))
-            needs = _alpha(study) / outcomes.places
+            needs = registered_alpha(study.criteria) / outcomes.places
         elif row is not None and row.comparison.criterion.test in SIGN_TESTS:
             least, needs = sign_flip_floor(len(study.own_seeds().get(row.comparison.regime, study.seeds))), row.alpha
         found.append(ShownRow(name, share, least, needs))

@@ -19,7 +19,7 @@ from ablationlab.core.format import number
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.settings import TUNED, Study
+from ablationlab.records.settings import TUNED, Study, registered_alpha
 from ablationlab.stats import (
     PowerPlan,
     detectable_effect,
@@ -134,6 +134,7 @@ class StudyPower:
 
     study: Study
     rows: tuple[PlannedPower, ...]
+    alpha: float
     detectable: dict[float, float] | None
     notes: tuple[str, ...]
 
@@ -155,9 +156,9 @@ def power_plans(
     alphas = _alphas(asked)
     rows = [_row(planned, alphas[planned.id], study, pilot, sd, discordance) for planned in asked]
     notes += _about_rows(rows)
-    n = len(study.seeds)
-    detectable = {p: detectable_effect(n, power=p) for p in (0.8, 0.9)} if n >= 2 else None
-    return StudyPower(study, tuple(rows), detectable, tuple(dict.fromkeys(notes)))
+    n, alpha = len(study.seeds), registered_alpha(study.criteria)
+    detectable = {p: detectable_effect(n, power=p, alpha=alpha) for p in (0.8, 0.9)} if n >= 2 else None
+    return StudyPower(study, tuple(rows), alpha, detectable, tuple(dict.fromkeys(notes)))
 
 
 def _registered(study: Study) -> list[PlannedComparison]:

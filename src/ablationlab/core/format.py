@@ -6,7 +6,7 @@ break before its unit. Where there is no number, there is a dash. `plain` turns 
 | kind | function | examples |
 |---|---|---|
 | measured number | `number` | 0.121, 0.500, 1,234, 1.23×10⁸, 4.00×10⁻⁵ |
-| setting, as it was given | `setting` | 0.0003, 10⁻⁸, 3×10⁻⁵ |
+| setting, as it was given | `setting` | 0.0003, 10⁻⁸, 3×10⁻⁵, 16,777,216 |
 | mean and SD, two digits of the SD | `mean_sd` | 1.6512 ± 0.0043 |
 | difference and interval, two digits of its half width | `difference` | +0.1207 [+0.1167, +0.1246], +3.1 %, ×12.4 |
 | p-value, two digits and no more than four decimals | `p_value`, `p_clause` | 0.0051, 0.031, 0.27, <0.0001, p = 0.031 |
@@ -64,10 +64,12 @@ def fixed(value: float | None, places: int, *, sign: bool = False) -> str:
 
 
 def setting(value: float | None) -> str:
-    """A setting with the digits it was given with: a learning rate, alpha, a threshold."""
+    """A setting with the digits it was given with: a learning rate, alpha, a threshold. A computed one has six."""
     if value is None or not math.isfinite(value):
         return _no_number(value)
-    return _power(f"{value:g}")
+    texts = (f"{value:,.{digits}g}" for digits in (6, 12))
+    given = (text for text in texts if math.isclose(float(text.replace(",", "")), value, rel_tol=1e-14))
+    return _power(next(given, f"{value:,.6g}"))
 
 
 def ranges(numbers: Iterable[int | str]) -> str:
@@ -113,7 +115,8 @@ def percent(share: float | None, places: int = 0, *, sign: bool = False) -> str:
 
 def level(value: float) -> str:
     """The level of an interval, or a power that was asked for."""
-    return f"{100 * value:.4g}{NARROW}%"
+    digits = 4 if value < 0.99995 else 3 - math.floor(math.log10(1 - value)) if value < 1 else 4
+    return f"{100 * value:.{digits}g}{NARROW}%"
 
 
 def count(value: int | None) -> str:

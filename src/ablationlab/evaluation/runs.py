@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-import ablationlab
 from ablationlab.core.errors import DataError, RecordError
 from ablationlab.model.attention import PackedAttention
 from ablationlab.model.gpt import ForwardPass, Parameters
@@ -350,7 +349,7 @@ def _harness_sha256() -> str:
 
 def _code_hash() -> str:
     """Hash of the sources that make scores."""
-    package = Path(ablationlab.__file__).parent
+    package = Path(__file__).parents[1]
     paths = [path for name in ("evaluation", "model", "tasks") for path in (package / name).rglob("*.py")]
     return _hash_files(paths, package)[:16]
 

@@ -467,9 +467,9 @@ def norm_kind(model: ModelConfig, name: str) -> ResidualNorm:
     return NORMS[other if isinstance(other, str) else model.norm]
 
 
-def steps_in_torch(model: ModelConfig) -> frozenset[str]:
-    """Steps that have no kernel of ours on a GPU, so that torch's own operations make them: the same formulas, in the same
-    precision. It asks no registry, so it can be read of any plan."""
+def other_kernels(model: ModelConfig) -> frozenset[str]:
+    """Steps that run on a GPU in other kernels than those of a plain GPT-2: ours for the choice made, or torch's. The
+    formulas and the precision are the same. It asks no registry, so it can be read of any plan."""
     grouped = model.kv_heads not in (None, model.heads)
     chosen = {
         "norms": model.norm != "layernorm" or model.final_norm not in (True, False, "layernorm") or not model.norm_gain,
@@ -490,7 +490,7 @@ def steps_in_torch(model: ModelConfig) -> frozenset[str]:
         "activation": model.mlp != "gelu",
         "loss": model.head != "linear" or model.head_bias or model.head_softcap is not None or bool(model.loss_terms),
     }
-    return frozenset(step for step, in_torch in chosen.items() if in_torch)
+    return frozenset(step for step, differs in chosen.items() if differs)
 
 
 def residual_scales(model: ModelConfig) -> tuple[float, float]:

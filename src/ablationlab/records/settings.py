@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
@@ -948,6 +948,12 @@ class Criterion(Frozen):
     """The smallest difference that matters, in the metric's unit. Below it, arms are equivalent."""
     margin: NonNegative | None = None
     """For a guard: by how much a variant may be worse, in the metric's unit."""
+
+
+def registered_alpha(criteria: Iterable[Criterion]) -> float:
+    """That of the primary criterion, else of the first."""
+    asked = sorted(criteria, key=lambda criterion: criterion.role != "primary")
+    return asked[0].alpha if asked else ALPHA
 
 
 class Hypothesis(Frozen):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
 from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try
-from ablationlab.records.settings import Calibrate, Study
+from ablationlab.records.settings import Calibrate, Study, registered_alpha
 
 _FOUND = {
     "difference": "a difference is shown",
@@ -108,7 +108,7 @@ def levels_line(study: Study) -> str:
 
     design = study.design
     assert design is not None
-    alpha = min((criterion.alpha for criterion in study.criteria if criterion.role == "primary"), default=0.05)
+    alpha = registered_alpha(study.criteria)
     levels = Looks(design.looks, design.spending).levels(alpha)
     looks = ", ".join(
         f"{count(n)} (p {number(float(level), 2)})" for n, level in zip(design.looks, levels, strict=True)

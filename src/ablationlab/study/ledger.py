@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ablationlab.core.errors import MismatchError
 from ablationlab.core.format import count, duration
 from ablationlab.data.batches import planned_data_order
-from ablationlab.model.parts import steps_in_torch
+from ablationlab.model.parts import other_kernels
 from ablationlab.records.plan import Declaration, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
@@ -313,7 +313,7 @@ def planned_inputs(plan: Plan, pairs: int) -> LedgerCheck:
         shorter = any(run.budget.steps != other.budget.steps for run, other in compared)
         (nearly if shorter else shared).append(LedgerInput.ORDER)
     if plan.execution.device == "cuda" and plan.study.execution.kernels == "fused":
-        unlike = [run.variant for run, other in compared if steps_in_torch(run.model) != steps_in_torch(other.model)]
+        unlike = [run.variant for run, other in compared if other_kernels(run.model) != other_kernels(other.model)]
         differs |= {LedgerInput.KERNELS: dict.fromkeys(unlike)} if unlike else {}
     return LedgerCheck(
         checked_pairs=pairs,

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ablationlab.instrument.costing.hardware import Accelerator, Calibration, Precision
 from ablationlab.model.parameters import parameters
-from ablationlab.model.parts import NORM_PLACES, PartCost, parts_of, steps_in_torch
+from ablationlab.model.parts import NORM_PLACES, PartCost, other_kernels, parts_of
 from ablationlab.model.rules import OPTIMIZERS, kept_numbers, update_flops
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 
@@ -183,7 +183,7 @@ class Shape:
         """Bytes that the head takes while the loss is made: a piece of the logits beside the one before it, the head in the
         products' precision, padded, and its gradient, one piece's and their sum."""
         matrix = float(self.runs) * self.vocabulary * self.model.width
-        if "loss" in steps_in_torch(self.model):
+        if "loss" in other_kernels(self.model):
             # All logits at once: as the product gives them, and in fp32 as they are, capped, as probabilities, as a gradient.
             return float(self.tokens) * self.vocabulary * (self.size + 4 * 4) + matrix * (self.size + 4)
         piece = min(self.tokens * self.vocabulary, 2 * LOGITS_PER_PIECE) * self.size

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from ablationlab.core.format import setting
 from ablationlab.records.probes import ProbeChart
 from ablationlab.report.charts.curves import round_to
 from ablationlab.report.charts.theme import (
@@ -138,7 +139,7 @@ def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[st
         mark = base.mark_rule(strokeWidth=width)
         return mark.encode(x=x, xOffset=offset, y=y, y2=alt.Y2(f"{high}:Q"), color=colour)
 
-    quantiles = [alt.Tooltip(f"{name}:Q", title=f"quantile {at:g}", format=".4g") for name, at in named.items()]
+    quantiles = [alt.Tooltip(f"{name}:Q", title=f"quantile {setting(at)}", format=".4g") for name, at in named.items()]
     tips = ["variant:N", "group:N", *quantiles]
     median = base.mark_tick(thickness=2.5, size=11, orient="horizontal").encode(
         x=x, xOffset=offset, y=alt.Y("median:Q", title=view.axis, scale=scale), color=colour, tooltip=tips

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ablationlab.analysis.wording import instability
-from ablationlab.core.format import setting
+from ablationlab.core.format import level, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BAD,
@@ -100,8 +100,8 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
             key="sweep-curves",
             title=f"Final {metric_name(metric)} against learning rate",
             caption=(
-                "Line: mean over seeds; band: its 95 % t interval; marks: single runs, crosses where they diverged. A run "
-                "that diverged, or ended above where it started, counts with its initial loss."
+                f"Line: mean over seeds; band: its {level(sweep.summaries[0].level)} t interval; marks: single runs, crosses "
+                "where they diverged. A run that diverged, or ended above where it started, counts with its initial loss."
             ),
             alt=f"{metric_name(metric)} against learning rate, by variant.",
             height=340,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ablationlab.analysis.wording import DECISIONS, difference_of
-from ablationlab.core.format import DASH, amount, count, difference, mean_sd, number, p_value, setting, with_unit
+from ablationlab.core.format import DASH, amount, count, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import metric_name
@@ -13,11 +13,12 @@ from ablationlab.report.naming import printed_unit
 from ablationlab.report.paper.study import LastReading, StudyView
 from ablationlab.report.table import Cell, Cells, Column, Row, Table
 from ablationlab.report.tables.study import arm_table
+from ablationlab.stats.results import Interval
 
 #: Metrics that readers of a language model's ablation look for, in this order, where they were measured.
 _LOOKED_FOR = (
     *("validation_loss", "perplexity", "bits_per_byte", "macro_accuracy", "mean_task_accuracy", "next_token_accuracy"),
-    *("token_ece", "final_gradient_norm", "mean_gradient_norm", "mean_embedding_norm", "inference_tokens_per_second"),
+    *("token_ece", "final_gradient_norm", "mean_gradient_norm", "mean_embedding_norm", "inference_speed"),
 )
 _MOST_METRICS = 8
 #: More arms than this are the rows of the headline table, and then so many metrics its columns.
@@ -60,14 +61,10 @@ def _by_arm(study: StudyView, table: Table, metrics: Sequence[Row], several: boo
     return Table("headline", "", columns, tuple(rows))
 
 
-def bootstrap_of(comparison: Comparison) -> str:
-    """The bias-corrected bootstrap interval over seeds, or the percentile one; as the difference is shown."""
-    for method in ("bca", "percentile"):
-        interval = comparison.intervals.get(method)
-        if interval is not None and interval.low is not None and interval.high is not None:
-            shown = difference(comparison.delta, interval.low, interval.high, log=comparison.transform == "log")
-            return shown.interval
-    return DASH
+def _bootstrap(comparison: Comparison) -> Interval | None:
+    """The bias-corrected bootstrap interval over seeds, or the percentile one."""
+    found = (comparison.intervals.get(method) for method in ("bca", "percentile"))
+    return next((interval for interval in found if interval is not None and interval.low is not None), None)
 
 
 def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list[Comparison], int]:
@@ -75,10 +72,12 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
     every = [(study, decided) for study in studies for decided in study.decided]
     several = any(len(study.regimes) > 1 for study in studies)
     metrics = len({decided.primary.metric for _, decided in every if decided.primary is not None}) > 1
+    comparisons = [decided.primary for _, decided in every[:most] if decided.primary is not None]
+    levels = {interval.level for interval in map(_bootstrap, comparisons) if interval is not None}
     rows: list[Cells] = []
     for study, decided in every[:most]:
         verdict = decided.verdict
-        metric, n, delta, interval, bootstrap, d_z, p = _numbers(decided.primary)
+        metric, n, delta, interval, bootstrap, d_z, p = _numbers(decided.primary, several_levels=len(levels) > 1)
         word = DECISIONS[verdict.decision].replace(" the variant", "")
         word += "*" if decided.exploratory and study.registered else ""
         rows.append(
@@ -90,28 +89,36 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
                 Column("n", "Pairs", "right"): n,
                 Column("delta", "Difference", "right"): delta,
                 Column("interval", "Deciding interval", "right"): interval,
-                Column("bootstrap", "95 % bootstrap", "right"): bootstrap,
+                Column("bootstrap", _at_level("bootstrap", levels), "right"): bootstrap,
                 Column("d_z", "Effect size", "right"): d_z,
                 Column("p", "Adjusted p", "right"): p,
                 Column("decision", "Verdict"): Cell.of(verdict.decision, word),
             }
         )
-    comparisons = [decided.primary for _, decided in every[:most] if decided.primary is not None]
     return Table.of("verdicts", "", rows), comparisons, max(0, len(every) - most)
 
 
-def _numbers(comparison: Comparison | None) -> Row:
+def _at_level(name: str, levels: Collection[float]) -> str:
+    return f"{level(*levels)} {name}" if len(levels) == 1 else name.capitalize()
+
+
+def _numbers(comparison: Comparison | None, *, several_levels: bool) -> Row:
     """What a decision rests on: metric, pairs, difference, both intervals, effect size and p; nothing is known without it."""
     if comparison is None:
         return (Cell.of(None),) * 7
     shown, d_z = difference_of(comparison), comparison.effects.get("d_z") or comparison.effects.get("g")
     size = None if d_z is None else d_z.estimate
+    interval, log = _bootstrap(comparison), comparison.transform == "log"
+    bootstrap = DASH
+    if interval is not None:
+        bootstrap = difference(comparison.delta, interval.low, interval.high, log=log).interval
+        bootstrap = f"{level(interval.level)}: {bootstrap}" if several_levels else bootstrap
     return (
         Cell.of(comparison.metric, metric_name),
         Cell.of(comparison.n, count),
         Cell.of(comparison.delta, shown.text),
         Cell.of(None, shown.interval),
-        Cell.of(None, bootstrap_of(comparison)),
+        Cell.of(None, bootstrap),
         Cell.of(size, number(size, 2, sign=True)),
         Cell.of(comparison.p_adjusted, p_value),
     )

@@ -342,7 +342,7 @@ def power_view(power: StudyPower) -> Iterator[RenderableType]:
     if power.detectable is not None:
         yield Text(
             f"\nIn SDs of the deltas, {planned} pairs detect {fixed(power.detectable[0.8], 2)} with 80 % and "
-            f"{fixed(power.detectable[0.9], 2)} with 90 % power (alpha 0.05, one test)."
+            f"{fixed(power.detectable[0.9], 2)} with 90 % power (alpha {setting(power.alpha)}, one test)."
         )
     if power.notes:
         yield _lines("Mind", power.notes)

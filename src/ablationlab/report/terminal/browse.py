@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ablationlab.analysis.wording import difference_of
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
-from ablationlab.core.format import DASH, count, number, plain
+from ablationlab.core.format import DASH, count, number, plain, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
@@ -198,13 +198,9 @@ def _value(value: Any) -> str:
         return DASH
     if isinstance(value, bool):
         return "true" if value else "false"
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else ", ".join(map(str, value))
-        if isinstance(value, list)
-        else str(value)
-    )
+    if isinstance(value, int | float):
+        return plain(setting(value))
+    return ", ".join(map(_value, value)) if isinstance(value, list) else str(value)
 
 
 _BARS = "▁▂▃▄▅▆▇█"
