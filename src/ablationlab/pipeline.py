@@ -92,12 +92,13 @@ class TimingSteps:
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan is sealed, now or earlier. *notice* is what to know before training, if anything."""
+    """The plan is sealed, now or earlier. *notice* is what to know before training, if anything; *workers* were asked for."""
 
     plan: Plan
     results: ResultsFolder
     runs: tuple[Run, ...]
     notice: str
+    workers: int | None
 
     @property
     def waiting(self) -> int:
@@ -469,7 +470,7 @@ def train(
     notices = (*notices, *filter(None, [code_notice(study), _layout_notice(study, options.executor)]))
     if ranks is None and study.use and study.trainer is None:
         _measure_again(plan, study, results)
-    event = Planned(plan, results, read_runs(plan, results), "\n".join(notices))
+    event = Planned(plan, results, read_runs(plan, results), "\n".join(notices), processes or options.workers)
     listen(event)
     # From the copy that was sealed, here and in every worker.
     with study_code(study, results), tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:

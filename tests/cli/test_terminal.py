@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_study_that_takes_long_says_so_and_names_a_shorter_one(trained, tmp_pa
     shutil.copy(ResultsFolder(trained.results).plan, tmp_path)  # planned, and nothing trained
     results = ResultsFolder(tmp_path)
     plan = Plan.read(results.plan)
-    event = Planned(plan, results, read_runs(plan, results), "")
+    event = Planned(plan, results, read_runs(plan, results), "", None)
     assert common._long(event, None) == ""  # tiny: nothing is even timed
     monkeypatch.setattr(costing, "on_slow_machine", lambda plan, workers: costing.Estimate(9000.0, 0.0, "", 0, 0))
     monkeypatch.setattr(costing, "estimate", lambda plan, workers: costing.Estimate(3000.0, 1200.0, "", 0, 0))
@@ -78,8 +79,11 @@ def test_a_study_that_takes_long_says_so_and_names_a_shorter_one(trained, tmp_pa
         "This study takes about 50 min to train and 20 min to score on this machine. "
         "Meanwhile, a shorter one: ablationlab run studies/quick.toml"
     )
-    monkeypatch.setattr(costing, "estimate", lambda plan, workers: costing.Estimate(300.0, 200.0, "", 0, 0))
-    assert common._long(event, None) == ""
+    monkeypatch.setattr(
+        costing, "estimate", lambda plan, workers: costing.Estimate(1600.0 / workers, 800.0 / workers, "", 0, 0)
+    )
+    assert common._long(replace(event, workers=8), None) == ""
+    assert "takes about 27 min to train and 13 min to score" in common._long(replace(event, workers=1), None)
 
 
 def test_the_quick_version_of_a_study_is_the_shorter_one(monkeypatch):

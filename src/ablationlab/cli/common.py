@@ -314,7 +314,7 @@ def _long(event: Planned, study: Path | None) -> str:
     from ablationlab.instrument.costing.estimate import estimate, on_slow_machine
     from ablationlab.pipeline import worker_count
 
-    workers, share = worker_count(plan, None), len(waiting) / len(plan.runs)
+    workers, share = worker_count(plan, event.workers), len(waiting) / len(plan.runs)
     if share * on_slow_machine(plan, workers).seconds < _LONG:
         return ""  # nothing needs to be timed
     cost = estimate(plan, workers)
