@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -227,6 +225,8 @@ class _Worker:
         with self._changing:
             if self._closed:
                 raise WorkerDied(self._name, "was ended")
+            from multiprocessing import Pipe
+
             self._channel, theirs = Pipe()
             reading, self._control = os.pipe()
             try:
@@ -344,6 +344,8 @@ def _linked(link: _Link) -> Iterator[None]:
 
 def _work(calls: int, control: int) -> None:
     """The life of a worker."""
+    from multiprocessing.connection import Connection
+
     for descriptor in (calls, control):
         os.set_inheritable(descriptor, False)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal
+import struct
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 Purpose = Literal["init", "batch", "dropout", "analysis", "suite"]
 
@@ -26,10 +28,12 @@ def digest(seed: int, purpose: Purpose, *key: str | int) -> bytes:
 
 def stream(seed: int, purpose: Purpose, *key: str | int) -> np.random.Generator:
     """The generator of one stream, always at its beginning."""
+    import numpy as np
+
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest(seed, purpose, *key)[:16], "little")))
 
 
 def words(seed: int, purpose: Purpose, *key: str | int) -> tuple[int, int]:
     """Two signed 32-bit words of a stream's name, for counter-based generators that run on the device."""
-    raw = np.frombuffer(digest(seed, purpose, *key)[:8], dtype="<i4")
-    return int(raw[0]), int(raw[1])
+    first, second = struct.unpack("<ii", digest(seed, purpose, *key)[:8])
+    return first, second

@@ -8,7 +8,6 @@ wrong checksum are refused and never cached. To add a text, add an entry to `SOU
 from __future__ import annotations
 
 import hashlib
-import http.client
 import io
 import os
 import re
@@ -16,8 +15,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -227,6 +224,10 @@ def _from_url(source: Source, url: str) -> bytes:
 
 
 def _download(url: str, most: int) -> bytes:
+    import http.client
+    import urllib.error
+    import urllib.request
+
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 (from SOURCES, or from pip)
             data: bytes = answer.read(most)

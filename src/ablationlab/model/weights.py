@@ -11,11 +11,13 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from ablationlab.core.seeding import stream
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Parameter:
 
     def draw(self, seed: int) -> NDArray[np.float32]:
         """The initial value for one seed."""
+        import numpy as np
+
         if self.std is None:
             return np.full(self.shape, self.fill, dtype=np.float32)
         again = ("redraw", self.redraw) if self.redraw else ()
@@ -92,6 +96,8 @@ def linear(
 
 def weight_digest(array: NDArray[np.float32]) -> str:
     """SHA-256 over shape and little-endian bytes of one parameter."""
+    import numpy as np
+
     total = hashlib.sha256(repr(array.shape).encode())
     total.update(np.ascontiguousarray(array, dtype="<f4").data)
     return total.hexdigest()

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.storage import Record, ResultsFolder, RunFolder, StoredValue
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]
@@ -176,6 +178,8 @@ class TaskResult(StoredValue):
         """Per item, whether it was answered rightly."""
         if self.answers is None:
             return None
+        import numpy as np
+
         return np.unpackbits(np.frombuffer(bytes.fromhex(self.answers), np.uint8), count=self.items).astype(bool)
 
 
@@ -183,6 +187,8 @@ def packed_answers(correct: Sequence[bool | None] | NDArray[np.bool_]) -> str | 
     """What `TaskResult.answers` holds; None where an item has no right answer."""
     if any(value is None for value in correct):
         return None
+    import numpy as np
+
     return np.packbits(np.asarray(correct, dtype=bool)).tobytes().hex()
 
 

@@ -17,8 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-import numpy as np
-
 from ablationlab.core.errors import RecordError
 from ablationlab.core.grouping import grouped
 from ablationlab.records.evaluation import (
@@ -33,7 +31,7 @@ from ablationlab.records.evaluation import (
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import AMENDMENTS, LOOKS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
-from ablationlab.records.run import FloatArray, Result, RunRecord, TrainerFailure, read_curves, read_progress
+from ablationlab.records.run import Result, RunRecord, TrainerFailure, read_curves, read_progress
 from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, inside
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
 
     from ablationlab.records.analysis import Analysis, Comparison, Seed
     from ablationlab.records.replication import Replication
+    from ablationlab.records.run import FloatArray
     from ablationlab.records.verdict import Verdict
 
 T = TypeVar("T")
@@ -253,8 +252,8 @@ class Run:
         """How far it is."""
         if self.done and self.result is not None:
             return self.result.steps
-        steps = self.curves.get("step", np.empty(0))
-        return int(steps[-1]) if steps.size else 0
+        steps = self.curves.get("step")
+        return int(steps[-1]) if steps is not None and steps.size else 0
 
     def metric(self, name: str) -> float | None:
         """A run-level metric of its result."""

@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from ablationlab.core.errors import RecordError
@@ -25,7 +23,11 @@ from ablationlab.records.seal import SealedRecord
 from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, open_regular
 from ablationlab.stats.results import Course
 
-FloatArray = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
 
 
 class RunRecord(WithRecipe, Record):
@@ -252,6 +254,8 @@ def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
     A torn last line is left out, any other damage is named. Of a run that has not *ended*, what follows a damaged line is
     left out: a resumed run cuts it off, and checks the rest against its checkpoint.
     """
+    import numpy as np
+
     columns: dict[str, array[float]] = {}
     rows = 0
     with open_regular(path) as file:

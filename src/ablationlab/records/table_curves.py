@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.run import FloatArray
 from ablationlab.records.storage import replace
+
+if TYPE_CHECKING:
+    from ablationlab.records.run import FloatArray
 
 TABLE_CURVES = "curves.parquet"
 COLUMNS = ("run", "variant", "regime", "seed", "metric", "step", "value")
@@ -34,6 +36,8 @@ class TableRun:
     def of(
         cls, run_id: str, variant: str, regime: str, seed: str, points: Mapping[str, Mapping[int, float]]
     ) -> TableRun:
+        import numpy as np
+
         steps = sorted({step for metric in points.values() for step in metric})
         columns = {
             name: np.array([metric.get(step, np.nan) for step in steps], dtype=np.float64)
@@ -57,7 +61,7 @@ def write_table_curves(runs: Sequence[TableRun], folder: Path) -> None:
         for metric, values in run.curves.items()
         if metric != "step"
         for step, value in zip(run.curves["step"], values, strict=True)
-        if not np.isnan(value)
+        if not math.isnan(value)
     ]
     out = pa.BufferOutputStream()
     columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in COLUMNS]

@@ -19,7 +19,6 @@ from ablationlab.core.format import count, counted, percent, plain
 from ablationlab.core.format import setting as in_figures
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
-from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import LOSS_TERMS, NORMS, OPTIONS, PARTS
 from ablationlab.model.rules import (
     OPTIMIZERS,
@@ -232,8 +231,11 @@ def _unknown_data(data: Mapping[str, Any]) -> Iterator[Problem]:
     for name in _table(table, "mixture"):
         if not looks_like_path(name) and name not in SOURCES:
             yield Problem.unknown("data.mixture", "corpus", name, [*SOURCES, "path/to/prepared/folder"])
-    if isinstance(tokenizer, str) and tokenizer not in TOKENIZERS:
-        yield Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS)
+    if isinstance(tokenizer, str):
+        from ablationlab.data.tokenizers import TOKENIZERS
+
+        if tokenizer not in TOKENIZERS:
+            yield Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS)
 
 
 def _regime_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -599,9 +601,11 @@ def _seed_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """What makes a sweep say nothing."""
+    table = _table(data, "sweep")
+    if not table:
+        return
     from ablationlab.stats.tuned import LEAST_SPAN
 
-    table = _table(data, "sweep")
     if len(_list(table, "lr")) == 1:
         yield Problem("sweep.lr", "a sweep needs more than one rate", str(table["lr"][0]), "two rates or more")
     own_rates = _table(table, "variant_lr")
