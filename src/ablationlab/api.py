@@ -23,6 +23,7 @@ from ablationlab.records.verdict import Verdict
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ablationlab.analysis.conclusion import Conclusion
     from ablationlab.analysis.power import StudyPower
     from ablationlab.records.results import Results
     from ablationlab.report.notebook import Frames
@@ -54,8 +55,15 @@ class Analyzed(Answer):
     """The comparisons and the verdict. `frames` has them as pandas frames, `write` keeps them for `ablationlab report`."""
 
     results: Results
-    analysis: Analysis
-    verdict: Verdict
+    concluded: Conclusion
+
+    @property
+    def analysis(self) -> Analysis:
+        return self.concluded.analysis
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.concluded.verdict
 
     @cached_property
     def frames(self) -> Frames:
@@ -79,13 +87,8 @@ class Analyzed(Answer):
 
     def write(self, folder: str | Path) -> Path:
         """Write analysis.json, verdict.json and the curves into a folder, and give its path."""
-        from ablationlab.records.table_curves import write_table_curves
-
         target = Path(folder)
-        self.analysis.replace(target / "analysis.json")
-        self.verdict.replace(target / "verdict.json")
-        if self.analysis.source == "table":
-            write_table_curves(self.results.table_runs, target)
+        self.concluded.write(target)
         return target
 
     def sentences(self) -> tuple[str, ...]:
@@ -127,26 +130,18 @@ def analyze(
     the options of ``ablationlab analyze``.
     """
     from ablationlab.analysis import TableOptions, read_results, read_table
-    from ablationlab.analysis import analyze as compute
+    from ablationlab.analysis.conclusion import conclude
     from ablationlab.analysis.from_table import holds_runs
-    from ablationlab.analysis.verdict import decide
     from ablationlab.records.results import Reader, Results
-    from ablationlab.records.storage import ResultsFolder
     from ablationlab.study.places import find_results
 
     given = find_results(Path(source)) if isinstance(source, str | Path) else _frame(source)
-    brings_runs = not isinstance(given, Path) or not given.is_dir()
-    if isinstance(given, Path) and given.is_dir() and not ResultsFolder(given).plan.exists():
-        brings_runs = holds_runs(given)
-    if not brings_runs:
-        assert isinstance(given, Path)
+    if isinstance(given, Path) and given.is_dir() and not holds_runs(given):
         if baseline is not None or metric or criterion:
             raise AblationLabError(f"{given}: a results folder is judged by what its plan registered; give it alone")
-        dataset = read_results(given, None, accept_altered=accept_altered)
-        analysis = compute(dataset)
-        verdict = decide(analysis)
+        concluded = conclude(read_results(given, None, accept_altered=accept_altered))
         results = Results.open(given, accept_altered=accept_altered)
-        return Analyzed(results.changed(analysis=analysis, verdict=verdict), analysis, verdict)
+        return Analyzed(results.changed(analysis=concluded.analysis, verdict=concluded.verdict), concluded)
     if baseline is None:
         label = str(given) if isinstance(given, Path) else "the table"
         raise TableError(label, ["baseline says which variant the others are compared with"])
@@ -167,12 +162,16 @@ def analyze(
             **{name: tuple(value) if isinstance(value, list) else value for name, value in criterion.items()},
         ),
     )
-    analysis = compute(dataset)
-    verdict = decide(analysis)
-    folder = Path()
-    results = Results(folder, None, False, (), Reader(folder))
-    found = {"analysis": analysis, "verdict": verdict, "table_runs": dataset.curves, "suite": None, "replication": None}
-    return Analyzed(results.changed(**found, problems=()), analysis, verdict)
+    concluded = conclude(dataset)
+    results = Results(Path(), None, False, (), Reader(Path())).changed(
+        analysis=concluded.analysis,
+        verdict=concluded.verdict,
+        table_runs=concluded.curves,
+        suite=None,
+        replication=None,
+        problems=(),
+    )
+    return Analyzed(results, concluded)
 
 
 def _frame(source: Any) -> pd.DataFrame:

@@ -852,14 +852,12 @@ def evaluate(
 
 def conclude(folder: Path) -> tuple[Analysis, Verdict]:
     """Analyze the records, apply the rules, and write analysis.json and verdict.json."""
-    from ablationlab.analysis import analyze, read_results
-    from ablationlab.analysis.verdict import decide
+    from ablationlab.analysis import read_results
+    from ablationlab.analysis.conclusion import conclude
 
-    analysis = analyze(read_results(folder, None))
-    verdict = decide(analysis)
-    analysis.replace(folder / "analysis.json")
-    verdict.replace(folder / "verdict.json")
-    return analysis, verdict
+    concluded = conclude(read_results(folder, None))
+    concluded.write(folder)
+    return concluded.analysis, concluded.verdict
 
 
 def write_report(results: ResultsFolder, listen: Listener) -> None:

@@ -35,7 +35,7 @@ from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, Instability, RunStability, Seed
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Stability
-from ablationlab.records.storage import content_hash
+from ablationlab.records.storage import ResultsFolder, content_hash
 from ablationlab.records.table_curves import TableRun
 
 if TYPE_CHECKING:
@@ -216,7 +216,9 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
 
 
 def holds_runs(folder: Path) -> bool:
-    """Whether a folder holds runs that `read_table` reads: a tracker's, or one table of curves per run."""
+    """Whether a folder holds runs that `read_table` reads, and no study: a tracker's, or one table of curves per run."""
+    if ResultsFolder(folder).plan.exists():
+        return False
     return is_tracked(folder) or any(path.suffix in (".csv", ".tsv", ".parquet") for path in folder.iterdir())
 
 

@@ -207,10 +207,9 @@ def analyze(
     unpaired, by Welch's test. Example: ablationlab analyze runs.csv --baseline none --variant config.arch --seed config.seed
     --metric val/loss:lower --out DIR. Writes analysis.json and verdict.json.
     """
-    from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import read_results
-    from ablationlab.analysis.verdict import decide
-    from ablationlab.records.table_curves import write_table_curves
+    from ablationlab.analysis.conclusion import conclude
+    from ablationlab.analysis.from_table import holds_runs
     from ablationlab.report.terminal import analysis_view
     from ablationlab.study.load import load_study
     from ablationlab.study.places import find_results, find_study
@@ -237,7 +236,7 @@ def analyze(
     }
     given = {name: value for name, value in options.items() if value not in (None, ())}
     results = find_results(results)
-    if results.is_dir() and not _brings_runs(results):
+    if results.is_dir() and not holds_runs(results):
         refused = [
             f"--{_FLAGS.get(name, name).replace('_', '-')}" for name in ([*given, "baseline"] if baseline else given)
         ]
@@ -249,28 +248,16 @@ def analyze(
         target = out or results
     else:
         dataset, target = _table_dataset(results, baseline, study, out, given, accept_altered=accept_altered)
-    analysis = compute(dataset)
-    verdict = decide(analysis)
-    analysis.replace(target / "analysis.json")
-    verdict.replace(target / "verdict.json")
-    if dataset.source == "table":
-        write_table_curves(dataset.curves, target)
+    concluded = conclude(dataset)
+    concluded.write(target)
     printer = Printer()
-    printer.parts(*analysis_view(analysis, verdict, everything=all_))
+    printer.parts(*analysis_view(concluded.analysis, concluded.verdict, everything=all_))
     printer.text(f"\nWritten to {target / 'analysis.json'} and {target / 'verdict.json'}")
     return 0
 
 
 #: Options whose fields have other names.
 _FLAGS = {"metrics": "metric", "tie_breakers": "tie_breaker"}
-
-
-def _brings_runs(folder: Path) -> bool:
-    """Whether a folder holds runs of a tracker rather than of a study."""
-    from ablationlab.analysis.from_table import holds_runs
-    from ablationlab.records.storage import ResultsFolder
-
-    return not ResultsFolder(folder).plan.exists() and holds_runs(folder)
 
 
 def _table_dataset(

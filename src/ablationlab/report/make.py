@@ -112,29 +112,18 @@ def with_analysis(results: Results, say: Say) -> Results:
         return results
     if results.stale:
         say("The analysis on disk is not that of these records (" + "; ".join(results.stale[:2]) + "): regenerated.")
-    from ablationlab.analysis import analyze, read_results
-    from ablationlab.analysis.verdict import decide
+    from ablationlab.analysis import read_results
+    from ablationlab.analysis.conclusion import conclude
 
     try:
-        analysis = analyze(read_results(results.folder, None, cache=results.reader.cache))
+        concluded = conclude(read_results(results.folder, None, cache=results.reader.cache))
     except AblationLabError as error:
         # What is on disk then belongs to other records, or to none: it must not stand beside these.
         found = Damage("analysis.json", f"cannot be made from these records: {error}")
-        return results.changed(
-            analysis=None,
-            verdict=None,
-            stale=(),
-            problems=(*results.problems, found),
-        )
-    verdict = decide(analysis)
+        return results.changed(analysis=None, verdict=None, stale=(), problems=(*results.problems, found))
     try:
-        analysis.replace(results.folder / "analysis.json")
-        verdict.replace(results.folder / "verdict.json")
+        concluded.write(results.folder)
     except StorageError:
         say(f"{results.folder} cannot be written: analysis.json and verdict.json are in the report alone.")
-        return results.changed(
-            analysis=analysis,
-            verdict=verdict,
-            stale=(),
-        )
+        return results.changed(analysis=concluded.analysis, verdict=concluded.verdict, stale=())
     return Results.open(results.folder, cache=results.reader.cache)
