@@ -108,7 +108,7 @@ def test_folders_marked_no_torch_never_load_it():
 
 
 def test_a_process_loads_numpy_and_scipy_only_where_it_needs_them():
-    """`status` needs no numpy. scipy takes a second, in every command, every worker and every rank; most of it scipy.stats."""
+    """`status` needs no numpy. scipy takes a second, in every worker and every rank; most of it scipy.stats."""
     script = "import pathlib, sys, ablationlab.cli.app, ablationlab.pipeline, ablationlab.report.terminal.study\n"
     script += "from ablationlab.study.load import load_study\nstudy = load_study(pathlib.Path(sys.argv[1]))\n"
     script += "assert not {'numpy', 'multiprocessing', 'urllib.request'} & set(sys.modules)\n"
