@@ -3,8 +3,9 @@
     PYTHONPATH=src python benchmarks/decisions.py --jobs 14 --studies 2000 --out FILE  # the tables of docs/validation.md
     PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 200               # a quick look
 
-The same tables for any number of jobs: studies are drawn in chunks, each from a stream of its own. Rows that take long are
-drawn a quarter as often; column *studies* says how often.
+The same tables for any number of jobs: studies are drawn in chunks, each from a stream of its own, and no two rows share
+one: chance does not show in several rows at once. Rows that take long are drawn a quarter as often; column *studies* says how
+often.
 
 A study here has two variants, a primary metric, a secondary, two guards and a stress regime, as the shipped ones do. Its
 values are drawn (analysis/simulation.py); tests, families, gate, stability and rules are those that decide on real runs.
@@ -33,6 +34,7 @@ from multiprocessing import Pool
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -232,7 +234,8 @@ def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Co
     scenario, multiple, number, studies = job
     now: Counter[str] = Counter()
     before: Counter[str] = Counter()
-    for dataset in scenario.datasets(multiple, studies, np.random.default_rng([17, number])):
+    own = (crc32(scenario.name.encode()), round(multiple) % 2**32, number)
+    for dataset in scenario.datasets(multiple, studies, np.random.default_rng([17, *own])):
         analysis = analyze_to_stop(dataset)
         now["seeds"] += len(analysis.seeds)
         _count(now, decisions_of(analysis), scenario.regime)

@@ -1,5 +1,5 @@
 """Simulated error rates of the procedures in ablationlab.stats: families, ties, tuned arms, seeds x items, failures, trends,
-variance components.
+variance components, calibrated regimes.
 
     PYTHONPATH=src python benchmarks/procedures.py                   # the tables of docs/validation.md; minutes on one core
     PYTHONPATH=src python benchmarks/procedures.py --quick families  # a tenth of the studies, one table
@@ -17,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
+from ablationlab.core.errors import PlanError
+from ablationlab.records.plan import Try
+from ablationlab.records.settings import Study
 from ablationlab.stats import crossed_bootstrap, crossed_mean, item_pairs, paired_tost, variance_components
 from ablationlab.stats._common import FloatArray
 from ablationlab.stats.failures import exact_upper_bound, paired_survival, score_upper_bound, worse_by_rank
@@ -24,6 +27,8 @@ from ablationlab.stats.families import gate_graph, graph_test
 from ablationlab.stats.robustness import largest_cap, stragglers
 from ablationlab.stats.trend import trend
 from ablationlab.stats.tuned import beyond_doubt, fitted_minimum
+from ablationlab.study.calibration import next_value, settled
+from ablationlab.study.load import parse_study
 
 BoolArray = NDArray[np.bool_]
 
@@ -573,6 +578,50 @@ def components(studies: int) -> None:
     table("Variance components, %", heads, rows)
 
 
+def calibrations(studies: int) -> None:
+    """The share of baselines that really breaks at the value a calibration settles on. Shares are logistic in log value."""
+    rng = np.random.default_rng(26)
+    low, high = 1e-3, 1.0
+    rows: list[list[object]] = []
+    for name, factor in (("a factor 1.2", 1.2), ("a factor 2", 2.0), ("a factor 10", 10.0)):
+        slope = 2 * np.log(9) / np.log(factor)
+        for target in (0.25, 0.5, 0.75):
+            for seeds in (4, 8, 16):
+                study = calibrating(target, seeds, low, high)
+                asked = study.regimes["hot"].calibrate
+                assert asked is not None
+                shares, tried, calm = [], 0, 0
+                for _ in range(studies):
+                    middle = rng.uniform(*np.log([5 * low, high / 5]))
+                    tries: list[Try] = []
+                    try:
+                        while (value := next_value(study, "hot", tries)) is not None:
+                            broken = rng.binomial(seeds, special.expit(slope * (np.log(value) - middle)))
+                            tries.append(Try(value=value, seeds=asked.seeds, broken=int(broken), plan_hash=""))
+                    except PlanError:  # refused: both ends lie on one side of the target
+                        continue
+                    found = settled(asked, tries)
+                    shares.append(float(special.expit(slope * (np.log(found.value) - middle))))
+                    tried, calm = tried + len(tries), calm + (found.chosen.broken == 0)
+                spread = " to ".join(f"{100 * share:.0f}" for share in np.quantile(shares, (0.1, 0.9)))
+                cells = [f"{100 * np.median(shares):.0f} ({spread})", float(np.mean(np.array(shares) < 0.05))]
+                rows.append(
+                    [name, f"{100 * target:.0f}", seeds, *cells, calm / len(shares), f"{tried / len(shares):.1f}"]
+                )
+    heads = ["from 10 to 90 % over", "target", "seeds", "true share: median (80 % of studies)", "below 5 % in truth"]
+    table("Calibrated regimes, %", [*heads, "none broke", "values tried"], rows)
+
+
+def calibrating(target: float, seeds: int, low: float, high: float) -> Study:
+    """A study whose regime *hot* is calibrated, with the default number of tries."""
+    asked = {"setting": "training.lr", "low": low, "high": high, "target": target, "seeds": [*range(101, 101 + seeds)]}
+    variants = {"baseline": "none", "variants": ["none", "layernorm"], "seeds": [1, 2, 3]}
+    model = {"layers": 1, "width": 16, "heads": 2, "context": 16}
+    training = {"steps": 60, "batch": 4, "lr": 1e-3}
+    table = {"name": "calibrated", **variants, "model": model, "training": training}
+    return parse_study({**table, "regimes": {"hot": {"calibrate": asked}}})
+
+
 PARTS: dict[str, Callable[[int], None]] = {
     "families": families,
     "ties": ties,
@@ -586,6 +635,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "flags": flags,
     "capped": capped,
     "components": components,
+    "calibrations": calibrations,
 }
 
 

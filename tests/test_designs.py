@@ -235,8 +235,9 @@ def test_nothing_to_add_and_no_study_are_refused(study_table, tmp_path):
 HOT = {"setting": "training.lr", "low": 1e-3, "high": 30.0, "seeds": [101, 102], "tries": 4}
 
 
-def tries(*counts: tuple[float, int]) -> list[Try]:
-    return [Try(value=value, seeds=(101, 102, 103, 104), broken=broken, plan_hash="") for value, broken in counts]
+def tries(*counts: tuple[float, int], seeds: int = 4) -> list[Try]:
+    own = tuple(range(101, 101 + seeds))
+    return [Try(value=value, seeds=own, broken=broken, plan_hash="") for value, broken in counts]
 
 
 def calibrating(study_table, **changes) -> Study:
@@ -255,15 +256,43 @@ def test_a_calibration_bisects_between_the_ends(study_table):
     assert found.value == 0.3  # equally distant: the one that breaks more
 
 
-@pytest.mark.parametrize("cliff", [0.002, 0.7, 20.0])
-def test_a_calibration_at_a_cliff_settles_beside_it_where_baselines_break_and_says_so(study_table, cliff):
-    study = calibrating(study_table, low=0.001, high=30.0)
+@pytest.mark.parametrize("target", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("seeds", [3, 4])
+@pytest.mark.parametrize("jump", [0.002, 0.7, 20.0])
+def test_where_none_or_all_break_a_calibration_settles_where_they_do_and_says_so(study_table, jump, seeds, target):
+    study = calibrating(study_table, low=0.001, high=30.0, target=target, seeds=[*range(101, 101 + seeds)])
     asked, tried = study.regimes["hot"].calibrate, []
     while (value := next_value(study, "hot", tried)) is not None:
-        tried += tries((value, 4 if value > cliff else 0))
+        tried += tries((value, seeds if value > jump else 0), seeds=seeds)
     found = settled(asked, tried)
+    assert len(tried) == asked.tries
     assert found.value == min(attempt.value for attempt in tried if attempt.broken)
-    assert "No value tried breaks about 50 % of the baselines" in plain(try_line("hot", tried[-1], found, asked))
+    said = plain(try_line("hot", tried[-1], found, asked))
+    calm = max(attempt.value for attempt in tried if not attempt.broken)
+    assert f"about {100 * target:.0f} % of the baselines: 0 of {seeds} at {calm:g}" in said
+    assert f"and {seeds} of {seeds} at {found.value:g}" in said
+
+
+@pytest.mark.parametrize(
+    ("target", "seeds", "near"),
+    [
+        (0.3, 10, {3}),
+        (0.7, 10, {7}),
+        (0.29, 100, {29}),
+        (0.25, 3, {1}),
+        (0.75, 3, {2}),
+        (0.5, 5, {2, 3}),
+        (0.05, 4, {1}),
+    ],
+)
+def test_a_count_is_near_its_target_if_no_other_is_nearer_and_some_runs_break_but_not_all(target, seeds, near):
+    counts = tries(*((0.1, broken) for broken in range(seeds + 1)), seeds=seeds)
+    assert {attempt.broken for attempt in counts if attempt.near(target)} == near
+
+
+def test_of_equally_near_counts_a_calibration_takes_the_one_nearer_to_half(study_table):
+    asked = calibrating(study_table, target=0.75).regimes["hot"].calibrate
+    assert settled(asked, tries((0.01, 0), (1.0, 4), (0.1, 2))).value == 0.1
 
 
 def test_a_calibration_near_its_target_has_no_warning(study_table):

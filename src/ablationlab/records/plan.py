@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -238,8 +239,9 @@ class Try(StoredValue):
         return self.broken / len(self.seeds)
 
     def near(self, target: float) -> bool:
-        """No other number of broken runs on its side is nearer to the target."""
-        return abs(self.share - target) < 1 / len(self.seeds)
+        """Some runs break and some do not, and no other such number of broken runs on its side is nearer to the target."""
+        wanted = round(target * len(self.seeds), 9)  # 0.3 of 10 runs are 3, whatever floats say
+        return 0 < self.broken < len(self.seeds) and math.floor(wanted) <= self.broken <= math.ceil(wanted)
 
 
 class Calibrated(StoredValue):

@@ -37,12 +37,17 @@ def try_line(regime: str, attempt: Try, calibrated: Calibrated | None, asked: Ca
 
 
 def _off_target(calibrated: Calibrated, asked: Calibrate) -> str:
-    """A warning where no value that was tried breaks about as many baselines as asked."""
+    """A warning where no value that was tried breaks about as many baselines as asked, with what was seen on both sides."""
     if calibrated.chosen.near(asked.target):
         return ""
+    latest = {attempt.share < asked.target: attempt for attempt in calibrated.tries}  # bisection ends with these two
+    sides = " and ".join(
+        f"{attempt.broken} of {len(attempt.seeds)} at {setting(attempt.value)}"
+        for attempt in sorted(latest.values(), key=lambda attempt: attempt.value)
+    )
     return (
-        f" No value tried breaks about {percent(asked.target)} of the baselines: the setting acts like a cliff here. "
-        "Calibrate another setting, or allow more tries or seeds, if the regime should break some runs and not others."
+        f" No value tried breaks about {percent(asked.target)} of the baselines: {sides}. Allow more tries or seeds, or "
+        "calibrate another setting, if the regime should break some runs and not others."
     )
 
 

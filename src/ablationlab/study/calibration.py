@@ -48,14 +48,19 @@ def next_value(study: Study, regime: str, tries: Sequence[Try]) -> float | None:
 
 
 def settled(calibrate: Calibrate, tries: Sequence[Try]) -> Calibrated:
-    """The value whose share of broken baselines is nearest to the target.
+    """The value whose number of broken baselines is nearest to the target, of those at which any breaks: a regime without a
+    broken baseline can show nothing.
 
-    Of equally distant ones a value that breaks more, for a regime without a broken baseline can show nothing, and of these
-    the latest: bisection closes in on a cliff.
+    Of equally near numbers the one nearer to half of the runs, then the larger one; of equal numbers the latest, which lies
+    closest to where the share changes.
     """
-    nearest = min(
-        reversed(tries), key=lambda attempt: (abs(attempt.share - calibrate.target), attempt.share < calibrate.target)
-    )
+    wanted = calibrate.target * len(calibrate.seeds)
+
+    def distance(attempt: Try) -> tuple[bool, float, float, bool]:
+        from_half = abs(attempt.broken - len(attempt.seeds) / 2)
+        return attempt.broken == 0, round(abs(attempt.broken - wanted), 9), from_half, attempt.broken < wanted
+
+    nearest = min(reversed(tries), key=distance)
     return Calibrated(setting=calibrate.setting, value=nearest.value, tries=tuple(tries))
 
 
