@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.text import Text
 
 from ablationlab.analysis import power_plans
 from ablationlab.analysis.decision_power import decision_power
@@ -131,6 +132,21 @@ def test_the_seeds_on_average_are_printed_for_studies_with_looks():
         column.title for view in decision_view(made, found) if hasattr(view, "columns") for column in view.columns
     ]
     assert any("seeds on average" in str(header) for header in headers)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "says"),
+    [
+        ({"selection_seeds": [201, 202, 203]}, "the most power that they can have"),
+        ({}, "the study's own learning rate"),
+    ],
+)
+def test_power_says_that_a_sweep_is_not_simulated(seeds, says):
+    made = study(criteria=[PRIMARY], sweep={"lr": [5e-4, 1e-3, 2e-3], **seeds})
+    found = decision_power(made, power_plans(made, sd=0.03).rows, studies=1)
+    text = " ".join(str(view) for view in decision_view(made, found) if isinstance(view, Text))
+    assert f"The sweep is not simulated{'.' if seeds else ':'}" in text
+    assert says in text
 
 
 def test_an_arm_may_be_noisier_than_the_others():

@@ -43,6 +43,7 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
         plain(
             "True effect of every variant on the primary metric, in smallest effects that matter; above 0 is better. "
             f"Other metrics do not change. {_assumed(power)}The study's own tests, corrections, families and rules decide."
+            f"{_about_sweep(study)}"
         )
     )
     shown = [(row.id, percent(row.share), _reason(row.least, row.needs)) for row in power.shown]
@@ -78,6 +79,19 @@ def _assumed(power: DecisionPower) -> str:
         if chance.baseline or chance.variant
     ]
     return f"Runs that break, baseline against variant: {'; '.join(chances)}. " if chances else "No run breaks. "
+
+
+def _about_sweep(study: Study) -> str:
+    """What the simulation leaves out of a study with a sweep."""
+    if study.sweep is None:
+        return ""
+    if not study.sweep.selection_seeds:
+        return " The sweep is not simulated: all rows are about the study's own learning rate."
+    return (
+        " The sweep is not simulated. Rows of the regime tuned stand for arms whose best rates are known, and that is the "
+        "most power that they can have: a sweep gives no verdict where the best rate cannot be fitted, and all metrics but "
+        "the loss have their values at grid rates, where no guard is shown kept."
+    )
 
 
 def _reason(least: float | None, needs: float | None) -> str:
