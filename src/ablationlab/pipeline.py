@@ -298,6 +298,7 @@ def extend(
     """
     from ablationlab.data.corpus import load_corpus
     from ablationlab.records.plan import AMENDMENTS
+    from ablationlab.records.results import read_runs
     from ablationlab.study.places import find_results
     from ablationlab.study.plan import extended, extension
 
@@ -308,6 +309,7 @@ def extend(
         raise RecordError(f"{folder} is not a results folder of a study: it has no {results.plan.name}")
     options = Options(device, workers, executor, address, nproc, accept_drift, trust_code)
     sealed, before = Plan.read_sealed(results.plan), Plan.read(results.plan)
+    _check_complete(sealed.study, results, read_runs(before, results))
     _ask(sealed.study, results, trust=trust_code)
     with study_code(sealed.study, results):
         own = sealed.study.trainer is not None
@@ -322,13 +324,17 @@ def extend(
 def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: Listener, *, report: bool) -> Frames:
     """From a study to its verdict, look by look; one without a design has a single look at all of its runs."""
     from ablationlab.analysis.wording import nothing_to_score
+    from ablationlab.records.results import read_runs, without_weights
     from ablationlab.report.notebook import load_results
 
     going_on = True
     while going_on:
         with _energy_measured(results, options):
             tasks = train(study, results, options, listen)
-            if study.evaluation.tasks:
+            lost = without_weights(read_runs(Plan.read(results.plan), results)) if study.evaluation.tasks else []
+            if lost and all(run.evaluation is not None for run in lost):
+                listen(Note("evaluation", "The weights are not kept, so nothing is scored again; the scores stay"))
+            elif study.evaluation.tasks:
                 outcome = evaluate(
                     results,
                     listen,
@@ -346,6 +352,20 @@ def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: L
     if report:
         write_report(results, listen)
     return load_results(results.path)
+
+
+def _check_complete(study: Study, results: ResultsFolder, runs: Sequence[Run]) -> None:
+    """Refuse to train in a folder that has only a part of its runs' files."""
+    from ablationlab.records.results import WEIGHTS, no_weights, not_kept, without_weights
+
+    if files := [name for name in not_kept(runs) if name not in WEIGHTS]:
+        raise RecordError(
+            f"the runs in {results.path} do not keep {', '.join(files)}. Runs that are trained now would, and what was "
+            "left out could not be told from what was lost. Use the complete folder, or train the study anew with "
+            "`ablationlab run --out`; `ablationlab analyze` and `ablationlab report` work here"
+        )
+    if study.evaluation.tasks and (lost := without_weights(runs)):
+        raise no_weights(*(run.folder for run in lost))
 
 
 @contextmanager
@@ -471,6 +491,8 @@ def train(
     if ranks is None and study.use and study.trainer is None:
         _measure_again(plan, study, results)
     event = Planned(plan, results, read_runs(plan, results), "\n".join(notices), processes or options.workers)
+    if event.waiting:
+        _check_complete(study, results, event.runs)
     listen(event)
     # From the copy that was sealed, here and in every worker.
     with study_code(study, results), tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:

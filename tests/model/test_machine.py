@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -31,13 +32,28 @@ def test_what_torch_says_of_the_processor_is_asked_once(tmp_path):
     assert fresh(tmp_path) == [*said, False]
 
 
-@pytest.mark.parametrize("kept", ["", "[]", '{"capability": "AVX2"}'])
-def test_a_damaged_answer_in_the_cache_is_none(kept, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "",
+        "[]",
+        '{"capability": "AVX2"}',
+        "[" * 100_000,
+        '{"capability": "AVX2", "bf16_units": "false"}',
+        '{"capability": "AVX2\\u001b[2J", "bf16_units": false}',
+        None,
+    ],
+)
+def test_a_damaged_answer_in_the_cache_is_none_and_is_made_again(kept, tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path))
     path = machine._cache_file()
     path.parent.mkdir(parents=True)
-    path.write_text(kept)
+    if kept is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(kept)
     assert machine._kept() is None
+    assert machine._asked.__wrapped__() == machine._kept()
 
 
 def test_answers_of_another_torch_do_not_count(tmp_path, monkeypatch):

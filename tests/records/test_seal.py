@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab import pipeline
 from ablationlab.analysis import analyze, read_results
 from ablationlab.core.errors import MismatchError, RecordError
 from ablationlab.pipeline import conclude
 from ablationlab.records.analysis import Analysis
+from ablationlab.records.evaluation import Evaluation
 from ablationlab.records.plan import Plan
-from ablationlab.records.results import Results
+from ablationlab.records.results import Results, read_runs, without_weights
 from ablationlab.records.seal import AlteredError, RunSeal, close_evaluation, seal_evaluation
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.records.verdict import Verdict
@@ -34,7 +36,7 @@ def concluded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study with scores and a verdict."""
     folder = tmp_path_factory.mktemp("concluded")
     made = study(evaluation={"tasks": ["spelling"]})
-    evaluate(folder, build(folder, made), lambda run: [Put("spelling")])
+    evaluate(folder, build(folder, made), lambda run: [Put("spelling", items=12)])
     conclude(folder)
     return folder
 
@@ -130,6 +132,7 @@ def test_curves_that_no_run_keeps_are_not_missed_and_change_no_number(folder):
     assert analyze(read_results(folder)) == whole
     page = make_report(folder, parts=["page"], say=lambda text: None)[0].read_text()
     assert "altered-records" not in page
+    assert "Not kept, to save room: metrics.jsonl of all" in page
 
 
 def test_lowering_three_losses_no_longer_turns_the_verdict(tmp_path):
@@ -276,6 +279,70 @@ def test_the_analysis_names_what_it_was_made_from_and_is_outdated_by_a_new_file(
     seal = ResultsFolder(folder).run(RUN).seal
     RunSeal.read(seal).model_copy(update={"before": {"evaluation.json": "0" * 64}}).replace(seal)
     assert Results.open(folder).stale == (f"runs/{RUN}/seal.json is not the one that analysis.json names",)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda task: task.update(answers=task["answers"] + "00"), "answers are not those of 12 items"),
+        (lambda task: task.update(items=10**30), "answers are not those of"),
+        (lambda task: task.update(answers=task["answers"][:-1] + "f"), "answers are not those of 12 items"),
+        (lambda task: task.update(answers="0000"), "0 of 12 answers are right, which is not the accuracy"),
+        (lambda task: task.update(accuracy=None), "which is not the accuracy"),
+    ],
+)
+def test_answers_are_one_bit_per_item_and_give_the_accuracy(folder, change, words):
+    path = folder / "runs" / RUN / "evaluation.json"
+    record = json.loads(path.read_text())
+    change(record["tasks"][0])
+    path.write_text(json.dumps(record))
+    with pytest.raises(RecordError, match=words):
+        Evaluation.read(path)
+
+
+def test_probes_that_are_not_kept_are_told_from_none(folder, cli):
+    run = folder / "runs" / RUN
+    assert "no probe has measured this run" in cli("probes", run)[1]
+    seal = RunSeal.read(run / "seal.json")
+    seal.model_copy(update={"files": {**seal.files, "probes.jsonl": "0" * 64}}).replace(run / "seal.json")
+    code, _, errors = cli("probes", run)
+    assert (code, "probes.jsonl is not kept, though it was sealed" in errors) == (2, True)
+
+
+def packed(results: Path, to: Path) -> Path:
+    """Records without what no analysis reads: no curves, samples and weights."""
+    return Path(
+        shutil.copytree(results, to, ignore=shutil.ignore_patterns("metrics.jsonl", "*.parquet", "checkpoints"))
+    )
+
+
+def test_nothing_is_trained_or_scored_in_a_folder_of_packed_records_and_the_message_says_why(cli, trained, tmp_path):
+    out = packed(trained.results, tmp_path / "results")
+    before = sorted(path for path in out.rglob("*") if "locks" not in path.parts)
+    code, _, errors = cli("extend", out, "--seeds", "3", "--device", "cpu", "--workers", "1")
+    assert (code, "do not keep metrics.jsonl. Runs that are trained now would" in errors) == (2, True)
+    run = next((out / "runs").iterdir())
+    for words in (["evaluate", out, "--tasks", "spelling"], ["export", run, tmp_path / "exported"]):
+        code, _, errors = cli(*words)
+        assert (code, "are not kept: there is no" in errors) == (2, True)
+        assert "train the study anew with `ablationlab run --out`" in errors
+    assert before == sorted(path for path in out.rglob("*") if "locks" not in path.parts)
+    shutil.rmtree(run)
+    code, _, errors = cli("run", trained.study, "--out", out, "--device", "cpu", "--workers", "1")
+    assert (code, "do not keep metrics.jsonl" in errors) == (2, True)
+    assert not run.exists()
+
+
+def test_scores_stay_where_the_weights_are_not_kept(folder, monkeypatch):
+    monkeypatch.setattr(pipeline, "train", lambda *_: None)  # all is trained
+    plan, results = Plan.read(folder / "plan.lock"), ResultsFolder(folder)
+    lost = without_weights(read_runs(plan, results))
+    assert len(lost) == len(plan.runs)
+    heard: list[object] = []
+    pipeline._carry_out(plan.study, results, pipeline.Options(device="cpu"), heard.append, report=False)
+    assert [event.text for event in heard if isinstance(event, pipeline.Note)] == [
+        "The weights are not kept, so nothing is scored again; the scores stay"
+    ]
 
 
 # --- kills ------------------------------------------------------------------------------------------------

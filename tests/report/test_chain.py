@@ -92,6 +92,20 @@ def test_a_file_that_no_run_keeps_was_left_out_and_one_that_some_lack_is_missing
     assert (folder / "analysis.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["evaluation.json", "run.json"])
+def test_a_file_that_an_analysis_reads_is_missing_even_if_no_run_has_it(folder, name):
+    runs = sorted((folder / "runs").iterdir())
+    for run in runs:
+        (run / name).unlink()
+    assert {f"runs/{run.name}/{name}" for run in runs} <= broken(folder).keys()
+
+
+def test_an_unreadable_result_is_named_and_not_its_seal(folder):
+    (folder / "runs" / RUN / "result.json").write_text("{")
+    assert f"runs/{RUN}/result.json is not as it was sealed" in broken(folder)["analysis.json"]
+    assert "seal.json" not in broken(folder)["analysis.json"]
+
+
 def add_weights(run: Path) -> None:
     path = run / "checkpoints" / "step-1" / "weights"
     path.parent.mkdir(parents=True)

@@ -399,6 +399,7 @@ def probes(
     at every multiple of the interval, and after the last, and never change the bits of training.
     """
     from ablationlab.records.probes import read_probes
+    from ablationlab.records.seal import check_sealed
     from ablationlab.records.storage import RunFolder
     from ablationlab.report.terminal import probes_table, run_probes_view
 
@@ -409,6 +410,8 @@ def probes(
     folder = RunFolder(run)
     if not folder.record.exists():
         raise RecordError(f"{run} is not a run's folder: it has no run.json; runs are in results/<study>/runs/")
+    if folder.done:
+        check_sealed(folder, folder.probes)
     lines = read_probes(folder)
     if not lines:
         printer.text(f"{run}: no probe has measured this run")

@@ -30,7 +30,7 @@ from ablationlab.model.device import prepare
 from ablationlab.model.machine import choose_device
 from ablationlab.records.evaluation import Evaluation, Weights, evaluation_path, suite_path
 from ablationlab.records.plan import Execution, Plan, PlannedRun
-from ablationlab.records.results import read_runs
+from ablationlab.records.results import no_weights, read_runs, without_weights
 from ablationlab.records.run import Divergence, Result
 from ablationlab.records.seal import close_evaluation
 from ablationlab.records.settings import Study
@@ -84,7 +84,8 @@ def evaluate(
 ) -> Outcome:
     """Score all finished runs; what is not given is as the study says. A *builder* started earlier has the tasks ready.
 
-    Diverged runs are recorded as not evaluable. Where all are, nothing else is done, and the outcome says so.
+    Diverged runs are recorded as not evaluable. Where all are, nothing else is done, and the outcome says so. Without the
+    weights of a run nothing is scored.
     """
     began = time.monotonic()
     results = ResultsFolder(folder)
@@ -96,6 +97,8 @@ def evaluate(
             "runs measured on their own held-out text"
         )
     request = task_request(plan.study, tasks, fewshot, templates, items)
+    if lost := without_weights(read_runs(plan, results)):
+        raise no_weights(*(run.folder for run in lost))
     kind, _ = choose_device(device)
     with _locked(results, report):
         finished, diverged = _evaluable(plan, results)

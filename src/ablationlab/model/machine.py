@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,11 +19,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from ablationlab.core.errors import OutOfMemory, PlanError, StorageError
+from ablationlab.core.errors import OutOfMemory, PlanError, RecordError, StorageError
 from ablationlab.core.format import byte_size, count
 from ablationlab.core.processes import usable_memory
 from ablationlab.data.sources import cache_folder
-from ablationlab.records.storage import replace
+from ablationlab.records.storage import read_json, replace
 
 DeviceName = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -108,10 +109,11 @@ def _processor() -> Processor:
 
 
 def _kept() -> Processor | None:
-    """What torch said before, of this very processor."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(_cache_file().read_bytes())
-        return Processor(str(kept["capability"]), bool(kept["bf16_units"]))
+    """What torch said before, of this very processor; None where nothing was kept, or something else."""
+    with suppress(OSError, RecordError):
+        match read_json(_cache_file()):
+            case {"capability": str(named), "bf16_units": bool(units)} if re.fullmatch(r"[A-Z0-9_ ]{1,20}", named):
+                return Processor(named, units)
     return None
 
 
@@ -121,8 +123,8 @@ def _asked() -> Processor:
 
     answer = Processor(torch.backends.cpu.get_cpu_capability(), torch.cpu._is_amx_tile_supported())
     with suppress(OSError, StorageError):  # a cache that cannot be written costs time alone
-        if not (path := _cache_file()).exists():
-            replace(path, json.dumps(asdict(answer)).encode())
+        if _kept() != answer:
+            replace(_cache_file(), json.dumps(asdict(answer)).encode())
     return answer
 
 

@@ -6,11 +6,12 @@ suite.json stands in ``evaluation/`` of the results folder, beside the tasks the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.storage import Record, ResultsFolder, RunFolder, StoredValue
@@ -150,7 +151,7 @@ class TaskResult(StoredValue):
     weights: Weights
     version: str
     task_hash: str  # of the task's definition, its items and its examples: another hash is another evaluation
-    items: int
+    items: int = Field(ge=1)
     whole: bool  # whether no cap (``items``) left any out
     choices: float | None  # mean number; None where nothing is chosen
     chance: float | None
@@ -167,6 +168,18 @@ class TaskResult(StoredValue):
     harness: dict[str, float] = Field(default_factory=dict)  # the harness's own figures, by its own names
     calibration: CalibrationScores | None = None
     temperature: TemperatureCurve | None = None
+
+    @model_validator(mode="after")
+    def _answers_fit(self) -> Self:
+        """One bit per item, no more, and as many of them right as the accuracy says."""
+        if self.answers is None:
+            return self
+        if len(self.answers) != 2 * math.ceil(self.items / 8) or int(self.answers or "0", 16) % (1 << -self.items % 8):
+            raise ValueError(f"answers are not those of {self.items} items")
+        right = int(self.answers or "0", 16).bit_count()
+        if self.accuracy is None or not math.isclose(self.accuracy * self.items, right, abs_tol=1e-6):
+            raise ValueError(f"{right} of {self.items} answers are right, which is not the accuracy")
+        return self
 
     @property
     def key(self) -> TaskKey:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: How a run stands. "started" is one that stopped in the middle, "failed" one that its own trainer did not end well.
 State = Literal["waiting", "started", "failed", "running", "finished", "diverged", "damaged"]
+#: Files of a run that an analysis reads: without one of them its numbers cannot be made again.
+ANALYZED = frozenset({"run.json", "result.json", EVALUATION})
+#: Folders of a run that hold its weights.
+WEIGHTS = frozenset({"checkpoints", "halfway"})
 #: A published table compared with these results, written by `ablationlab replicate`.
 REPLICATION = "replication.json"
 #: What was read before, by file and reader, with the file's time, size and inode: what did not change is not read again.
@@ -72,6 +76,7 @@ class Reader:
         self.damage: dict[str, Damage] = {}
         #: Files that are not as they were sealed and are read on request, with the hash that they have.
         self.altered: dict[str, str] = {}
+        self._kept: dict[str, bool] = {}  # whether any run has such a file
 
     def read(
         self,
@@ -119,12 +124,16 @@ class Reader:
         except RecordError:
             return {}
 
-    @cached_property
-    def not_kept(self) -> frozenset[str]:
-        """Files that no analysis reads and no run of the folder keeps, to save room; one that some runs have is missing."""
-        runs = ResultsFolder(self.folder).runs
-        unread = ("metrics.jsonl", "probes.parquet", SAMPLES)
-        return frozenset(name for name in unread if next(runs.glob(f"*/{name}"), None) is None)
+    def may_leave_out(self, kind: str) -> bool:
+        """Whether a file or folder that a run lacks was left out to save room; otherwise it is missing.
+
+        Weights may be left out of any run; any other that no analysis reads, of all runs at once.
+        """
+        if kind in ANALYZED or kind in WEIGHTS:
+            return kind in WEIGHTS
+        if kind not in self._kept:
+            self._kept[kind] = next(ResultsFolder(self.folder).runs.glob(f"*/{kind}"), None) is not None
+        return not self._kept[kind]
 
     def note(self, file: str, text: str) -> None:
         self.damage.setdefault(file, Damage(file, text))
@@ -202,8 +211,12 @@ class Run:
         """The hashes that a file in this run's folder may have; None before it has ended."""
         if self.seal is None:
             return None
-        not_kept = path.name in self.reader.not_kept
-        return (*self.seal.allowed(path.name), *((ABSENT,) if not_kept else ()))
+        return (*self.seal.allowed(path.name), *((ABSENT,) if self.left_out(path.name) else ()))
+
+    def left_out(self, name: str) -> bool:
+        """Whether a file, or the folder that it is in, is not there to save room."""
+        kind = name.partition("/")[0]
+        return not os.path.lexists(self.folder.path / kind) and self.reader.may_leave_out(kind)
 
     def _read(self, path: Path, reader: Callable[[Path], T]) -> T | None:
         return self.reader.read(path, reader, self.sealed(path))
@@ -559,6 +572,35 @@ def _changed(given: _Object, values: Mapping[str, Any]) -> _Object:
     return copy
 
 
+def not_kept(runs: Iterable[Run]) -> dict[str, list[str]]:
+    """What runs that have ended left out to save room: files and folders, by their names, with the ids of the runs."""
+    sealed = (
+        (run, sorted({name.partition("/")[0] for name in run.seal.files})) for run in runs if run.seal is not None
+    )
+    return dict(
+        sorted(grouped((kind, run.id) for run, kinds in sealed for kind in kinds if run.left_out(kind)).items())
+    )
+
+
+def without_weights(runs: Iterable[Run]) -> list[Run]:
+    """Runs that can be scored but for their weights, which were left out. Those of a sweep alone are never scored."""
+    trained = [run for run in runs if run.state == "finished" and run.planned.role not in ("sweep", "noise")]
+    return [run for run in trained if run.left_out("checkpoints")]
+
+
+def no_weights(first: RunFolder, *others: RunFolder) -> RecordError:
+    """What to say of runs whose weights were left out."""
+    names = first.path.name + (f" and {len(others)} more" if others else "")
+    again = "move the folders of these runs away, and `ablationlab run` trains them again"
+    if not first.metrics.exists():
+        again = "train the study anew with `ablationlab run --out`"
+    return RecordError(
+        f"the weights of {names} are not kept: there is no {first.checkpoints}. Scores that were made with them stay, and "
+        "`ablationlab analyze` and `ablationlab report` use them. To score or export these runs, restore that folder, or "
+        f"{again}"
+    )
+
+
 def read_runs(plan: Plan, folder: ResultsFolder, reader: Reader | None = None) -> tuple[Run, ...]:
     """The runs of a plan, in its order; strict unless a *reader* says otherwise."""
     reader = reader or Reader(folder.path, strict=True)
@@ -629,7 +671,15 @@ def _why_stale(results: Results) -> list[str]:
         return [*reasons, "analysis.json belongs to another plan than plan.lock"]
     now = results.inputs
     reasons += [f"{file} is new since analysis.json was written" for file in now if file not in analysis.inputs]
-    reasons += [f"{file} is gone since analysis.json was written" for file in analysis.inputs if file not in now]
+    unread = {f"runs/{run.id}/seal.json": run for run in results.runs if run.state == "damaged"}
+    for file in analysis.inputs:
+        if file in unread:
+            lost = (unread[file].folder.record, unread[file].folder.result)
+            named = [path.relative_to(results.folder).as_posix() for path in lost]
+            found = [damage for name in named if (damage := results.reader.damage.get(name)) is not None]
+            reasons += [f"{damage.file} {damage.text}" for damage in found]
+        elif file not in now:
+            reasons.append(f"{file} is gone since analysis.json was written")
     both = [file for file in now if file in analysis.inputs]
     return reasons + [
         f"{file} is not the one that analysis.json names" for file in both if now[file] != analysis.inputs[file]

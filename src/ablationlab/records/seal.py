@@ -98,8 +98,9 @@ def check_sealed(folder: RunFolder, *paths: Path) -> None:
     """Raise `AlteredError` if files of a run are not as they were sealed when it ended."""
     seal = RunSeal.read(folder.seal)
     for path in paths:
-        if file_hash(path) not in seal.allowed(path.relative_to(folder.path).as_posix()):
-            raise AlteredError(f"{path} is not as it was sealed when its run ended: it was changed since")
+        if (now := file_hash(path)) not in seal.allowed(path.relative_to(folder.path).as_posix()):
+            what = "is not as it was sealed when its run ended: it was changed since"
+            raise AlteredError(f"{path} {what if now else 'is not kept, though it was sealed when its run ended'}")
 
 
 # Files that did not change since this process hashed them: size, time and inode are the same.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
@@ -13,15 +13,13 @@ from ablationlab.core.errors import AblationLabError
 from ablationlab.core.format import counted, part
 from ablationlab.records.evaluation import Suite, suite_path
 from ablationlab.records.plan import Deposit, Plan
-from ablationlab.records.results import Results, Run
+from ablationlab.records.results import Results, Run, not_kept
 from ablationlab.records.seal import file_hash
 from ablationlab.records.storage import ResultsFolder, inside, read_regular
 from ablationlab.records.verdict import Verdict
 
 #: Of the files that name what they were made from.
 _NAMING = ("report.html", "statistics.md", "paper/claims.json")
-#: Folders of a run that hold its weights.
-_WEIGHTS = ("checkpoints", "halfway")
 
 
 @dataclass(frozen=True)
@@ -72,11 +70,10 @@ def _deposit(plan: Plan, path: Path | None) -> Link:
 
 def _runs(results: Results) -> Iterator[Link]:
     ended = [run for run in results.runs if run.folder.result.exists()]
-    not_kept = _not_kept(ended)
     whole = files = 0
     for run in results.runs:
         if run.folder.result.exists():
-            links = list(_run(results, run, not_kept))
+            links = list(_run(results, run))
             yield from links
             whole += not links
             files += 0 if run.seal is None else len(run.seal.files)
@@ -85,28 +82,11 @@ def _runs(results: Results) -> Iterator[Link]:
             yield Link(f"runs/{run.id}/result.json", "absent", text)
     text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}; "
     yield Link("runs", "holds" if whole == len(ended) else "differs", f"{text}planned: {len(results.runs)}")
-    for kind, runs in not_kept.items():
+    for kind, runs in not_kept(ended).items():
         yield Link(f"runs/*/{kind}", "absent", f"not kept, so not checked, in {part(len(runs), len(ended))}")
 
 
-def _not_kept(ended: Sequence[Run]) -> dict[str, set[str]]:
-    """What was left out on purpose, by its name in a run's folder, with the ids of the runs.
-
-    Weights, which no analysis reads, may be left out of any run. Any other file is left out of all runs; one that only
-    some runs lack is missing.
-    """
-    sealed = dict[str, set[str]]()
-    there = dict[str, set[str]]()
-    for run in ended:
-        for kind in {name.partition("/")[0] for name in (run.seal.files if run.seal else ())}:
-            sealed.setdefault(kind, set()).add(run.id)
-            if inside(run.folder.path, kind).exists():
-                there.setdefault(kind, set()).add(run.id)
-    absent = {kind: runs - there.get(kind, set()) for kind, runs in sorted(sealed.items())}
-    return {kind: runs for kind, runs in absent.items() if runs and (kind in _WEIGHTS or kind not in there)}
-
-
-def _run(results: Results, run: Run, not_kept: Mapping[str, set[str]]) -> Iterator[Link]:
+def _run(results: Results, run: Run) -> Iterator[Link]:
     """What is wrong with one run."""
     seal, where = run.seal, f"runs/{run.id}"
     if seal is None:
@@ -117,7 +97,7 @@ def _run(results: Results, run: Run, not_kept: Mapping[str, set[str]]) -> Iterat
         yield Link(f"{where}/seal.json", "differs", "was made under another plan")
     for name in seal.files:
         now = file_hash(inside(run.folder.path, name))
-        if now not in seal.allowed(name) and run.id not in not_kept.get(name.partition("/")[0], ()):
+        if now not in seal.allowed(name) and not run.left_out(name):
             yield Link(f"{where}/{name}", "differs", "is not as it was sealed" if now else "is missing")
 
 

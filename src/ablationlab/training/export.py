@@ -12,6 +12,7 @@ from ablationlab.core.errors import ExportError, RecordError
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.parameters import parameters
+from ablationlab.records.results import no_weights
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.seal import check_sealed
 from ablationlab.records.settings import ModelConfig
@@ -68,6 +69,8 @@ def load(run: str | Path) -> GPT:
         raise RecordError(
             f"{folder.path} was trained by the study's own trainer, whose weights this program does not read"
         )
+    if not folder.checkpoints.exists():
+        raise no_weights(folder)
     return GPT(record.model, _checked_weights(folder, record, result, result.checkpoint), record).eval()
 
 

@@ -12,9 +12,11 @@ from ablationlab import __version__
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
 from ablationlab.analysis.wording import ledger_words
+from ablationlab.core.format import part
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
+from ablationlab.records.results import not_kept
 from ablationlab.records.storage import replace
 from ablationlab.report.charts import DARK_OF, HUES, Figure, colours, config
 from ablationlab.report.charts.stability import calm
@@ -116,6 +118,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     gains = () if stability is None else stability.gains
     verdicts = verdict_views(results, anchors)
     groups = {name: _groups(figures) for name, figures in drawn.by_section.items()}
+    left_out = {name: part(len(runs), results.ended) for name, runs in not_kept(results.runs).items()}
     context = {
         "version": __version__,
         "name": results.name,
@@ -161,6 +164,8 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         if analysis is not None and analysis.sweep is not None
         else (),
         "probe_failures": drawn.probe_failures,
+        "no_curves": left_out.get("metrics.jsonl"),
+        "no_probes": left_out.get("probes.parquet"),
         "task_notes": [wording.evaluation_note(note) for note in analysis.evaluation.notes]
         if analysis is not None and analysis.evaluation is not None
         else (),
@@ -320,7 +325,8 @@ CONTENT: Mapping[str, tuple[str, ...]] = {
     "replication": ("replication",),
     "comparisons": ("comparison_table",),
     "stability": ("stability_tables", "rate_table"),
-    "diagnostics": ("probe_failures",),
+    "curves": ("no_curves",),
+    "diagnostics": ("probe_failures", "no_probes"),
     "evaluation": ("task_table", "evaluation_table", "text_table", "item_tables"),
     "calibration": ("calibration_table",),
     "power": ("power_table",),
