@@ -54,7 +54,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data = { corpus = "./text.txt" }
         execution = { checkpoint_every = 4, threads = 1, stack_width = 3 }
         evaluation = { curve_every = 5, curve_windows = 2, gate_seeds = [2, 3, 4, 5] }
-        probes = { all = 3, cosine = 2 }
+        probes = { update-ratio = 3, cosine = 2 }
         """
     )
     return path

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import RenderableType
@@ -18,13 +18,15 @@ from ablationlab.core.format import DASH, count, number, plain, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
-from ablationlab.records.run import FloatArray
 from ablationlab.records.settings import Study, flattened
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.table import Table
 from ablationlab.study.differences import SettingDifference, differences, study_differences
 from ablationlab.study.load import load_study
 from ablationlab.study.places import default_folder, find_results, find_study, folder_without_code
+
+if TYPE_CHECKING:
+    from ablationlab.records.run import FloatArray
 
 #: How deep `ls` looks, and folders that it does not enter.
 _DEPTH = 4
