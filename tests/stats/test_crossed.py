@@ -111,3 +111,12 @@ def test_too_few_seeds_and_tables_without_noise_have_no_interval():
     assert crossed_mean(np.ones((2, 9))).interval.status == "too-few-pairs"
     assert crossed_mean(np.ones((4, 9))).interval.status == "degenerate"
     assert crossed_mean([0.1, 0.2, 0.3]).seeds == 1
+
+
+@pytest.mark.parametrize("share", [1e6, 1e9, 1e18])
+def test_of_two_items_one_with_nearly_all_of_the_weight_says_little(share):
+    """Two items are one degree of freedom, whatever their weights."""
+    deltas = np.random.default_rng(3).normal(size=(5, 2)) * 1e-3 + [0.0, 1.0]
+    found = crossed_mean(deltas, weights=[share, 1.0])
+    assert found.degrees_of_freedom == pytest.approx(1.0, rel=0.01)
+    assert found.interval.low < -1 < 1 < found.interval.high

@@ -201,6 +201,12 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
                 f"{'All' if several else 'They'} are equivalent within the smallest effect that was {registered}"
                 f"{_within(analysis, first)}.",
             )
+        case Decision.INCONCLUSIVE if first.reason == Reason.RUNS_MISSING:
+            return (
+                f"Undecided{where}.",
+                f"Runs of {names} are missing on seeds where the baseline's are there, and what the others show does not "
+                "hold with these counted as failed.",
+            )
         case Decision.INCONCLUSIVE:
             return (
                 f"Undecided{where}.",
@@ -231,7 +237,7 @@ def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:
                 decided.decision,
                 decided.rule,
                 decided.label,
-                decided.reason if decided.decision == Decision.KEEP_PROVISIONALLY else None,
+                decided.reason if decided.decision in (Decision.KEEP_PROVISIONALLY, Decision.INCONCLUSIVE) else None,
             ),
             decided,
         )

@@ -9,6 +9,7 @@ pass, so none costs alpha. *stability*: the registered measures of smooth traini
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
@@ -171,7 +172,8 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
     made = [at_look(dataset, _comparison(dataset, question)) for question in planned]
     order = {question.id: question.order for question in planned}
     sources = {name: metric.derived_from for name, metric in dataset.metrics.items() if metric.derived_from is not None}
-    comparisons, families = corrected(made, order, sources, intervals=not dataset.brief)
+    sealed = sealed_sizes(dataset, sources)
+    comparisons, families = corrected(made, order, sources, sealed, intervals=not dataset.brief)
     tests = {comparison.id: comparison.test for comparison in comparisons}
     return [
         deciding_at_look(dataset, comparison)
@@ -179,6 +181,20 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
         else comparison
         for comparison in comparisons
     ], families
+
+
+def sealed_sizes(dataset: Dataset, sources: Mapping[str, str]) -> dict[str, int]:
+    """How many tests each family was sealed with, whatever was measured; metrics that share a test count once."""
+    asked = [(criterion.metric, criterion.regime) for criterion in dataset.criteria]
+    asked += [(name, regime) for name in dataset.stability.smoothness for regime in dataset.regimes]
+    tests = {
+        (question.family, sources.get(name, name), regime, pair)
+        for name, regime in asked
+        if name in dataset.metrics
+        for pair in dataset.pairs()
+        if (question := _planned(dataset, name, None, regime, pair)).role is not None and question.label == "registered"
+    }
+    return Counter(family for family, *_ in tests)
 
 
 def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
@@ -487,12 +503,14 @@ def corrected(
     comparisons: Sequence[Comparison],
     order: Mapping[str, int],
     sources: Mapping[str, str],
+    sealed: Mapping[str, int],
     *,
     intervals: bool = True,
 ) -> tuple[list[Comparison], list[Family]]:
     """Adjust p within each family, in the order given, and say what came of each test.
 
-    *order*: of a comparison's criterion among the registered ones, by id. *sources*: a derived metric's own source.
+    *order*: of a comparison's criterion among the registered ones, by id. *sources*: a derived metric's own source. *sealed*:
+    the least number of tests of a family, by its name; what was not tested counts as p = 1.
     Without *intervals* none is made that a test must be inverted for: a decision needs only p.
     """
     shares = _shared_tests(comparisons, sources)
@@ -504,12 +522,13 @@ def corrected(
     families = []
     for name, family in members.items():
         method = methods[name] = family[0].correction
-        if method != "gatekeeping":
-            decided |= _decided(family, method, chains)
-        elif not chains:  # no primary comparison keeps a gate
-            decided |= _decided(family, "holm", {})
         tested = sum(comparison.p is not None for comparison in family)
-        families.append(Family(id=name, correction=method, members=tuple(c.id for c in family), tested=tested))
+        counted = tested if method == "benjamini-hochberg" else max(tested, sealed.get(name, 0))
+        if method != "gatekeeping":
+            decided |= _decided(family, method, chains, counted - tested)
+        elif not chains:  # no primary comparison keeps a gate
+            decided |= _decided(family, "holm", {}, counted - tested)
+        families.append(Family(id=name, correction=method, members=tuple(c.id for c in family), tested=counted))
     sizes = {family.id: family.tested for family in families}
     judged = {c.id: _judged(c, decided[c.id], sizes[c.family], methods[c.family], intervals) for c in own}
     return [
@@ -541,17 +560,18 @@ def chains_of(comparisons: Sequence[Q], order: Mapping[str, int]) -> dict[str, l
 
 
 def _decided(
-    family: Sequence[Comparison], method: str, chains: Mapping[str, Sequence[Comparison]]
+    family: Sequence[Comparison], method: str, chains: Mapping[str, Sequence[Comparison]], untested: int
 ) -> dict[str, FamilyMember]:
     """What came of a family and, if it is a primary one, of the secondaries behind it."""
     alpha, behind = family[0].alpha, [chains.get(comparison.id, ()) for comparison in family]
     gates = method if method in ("holm", "bonferroni") else "holm"
     members = [_member(comparison) for comparison in family]
     rng = stream(0, "analysis", family[0].family)
-    kept = gatekeep(members, [[_member(c) for c in chain] for chain in behind], alpha=alpha, correction=gates, rng=rng)
+    chained = [[_member(c) for c in chain] for chain in behind]
+    kept = gatekeep(members, chained, alpha=alpha, correction=gates, untested=untested, rng=rng)
     primaries = kept.primaries
     if method != gates:
-        primaries = family_inference(members, correction=method, alpha=alpha, rng=rng).members
+        primaries = family_inference(members, correction=method, alpha=alpha, untested=untested, rng=rng).members
     adjusted = dict(zip((c.id for c in family), primaries, strict=True))
     for chain, secondaries in zip(behind, kept.secondaries, strict=True):
         adjusted |= dict(zip((c.id for c in chain), secondaries, strict=True))

@@ -296,13 +296,12 @@ def _curves(rows: Sequence[TableRow]) -> tuple[TableRun, ...]:
 
 def _runs(rows: Sequence[TableRow], primary: str, seed_of: Mapping[str, Seed]) -> tuple[RunStability, ...]:
     """Which runs diverged, as far as the primary metric tells; nothing where none did, since spikes are not in a table."""
-    ended: dict[tuple[str, str, str], bool] = {}
+    ended: dict[tuple[str, str, str], bool | None] = {}  # None: the run has not ended, or its value is not there
     for row in rows:
         if row.metric == primary:
             key = (row.variant, row.regime, row.seed)
-            ended[key] = ended.get(key, False) or (
-                isinstance(row.value, Absent) and row.value.reason == Absence.DIVERGED
-            )
+            gone = row.value.reason if isinstance(row.value, Absent) else None
+            ended[key] = True if ended.get(key) or gone == Absence.DIVERGED else None if gone else False
     if not any(ended.values()):
         return ()
     return tuple(
@@ -311,7 +310,7 @@ def _runs(rows: Sequence[TableRow], primary: str, seed_of: Mapping[str, Seed]) -
             variant=variant,
             regime=regime,
             seed=seed_of[seed],
-            state="diverged" if diverged else "finished",
+            state="diverged" if diverged else "finished" if diverged is not None else "missing",
             spike_score=None,
             spike_step=None,
             unstable=diverged,

@@ -257,12 +257,12 @@ class Contrasts:
 
         *sealed*: variants of a registered study. What joins it later is corrected for every place, and no place of theirs.
         """
-        known = {(run.variant, run.regime) for run in runs if run.unstable is not None}
+        asked = {(run.variant, run.regime) for run in runs}  # planned: a place whose runs are missing stays one
         looked_at = [
             (variant, regime)
             for regime in regimes
             for variant in variants
-            if variant != baseline and regime != TUNED and {(variant, regime), (baseline, regime)} <= known
+            if variant != baseline and regime != TUNED and {(variant, regime), (baseline, regime)} <= asked
         ]
         every = max(1, len(looked_at) * len(failures) + swept)
         registered = sum(variant in sealed for variant, _ in looked_at)
@@ -350,7 +350,7 @@ def _fails(run: RunStability, failure: Failure) -> bool:
 
 
 @cache
-def _mcnemar_p(rescued: int, broken: int) -> float | None:
+def mcnemar_p(rescued: int, broken: int) -> float | None:
     """Exact and two-sided; pairs that agree say nothing."""
     variant, reference = [0.0] * rescued + [1.0] * broken + [0.0], [1.0] * rescued + [0.0] * broken + [0.0]
     return mcnemar_tests(item_pairs(variant, reference))[0].p
@@ -378,12 +378,22 @@ def _gain(
     test: Literal["mcnemar", "fisher"] = "mcnemar"
     if pairing == "never" or (pairing == "if-shared" and not seeds):
         gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
+        single = [run.seed for run in runs.get((variant, regime), ()) if run.unstable is None]
+        broken = len(single)
         if gain.n:
-            p = fisher_p(gain.variant_unstable, gain.reference_unstable, gain.variant_runs, gain.reference_runs)
+            counts = gain.variant_unstable, gain.variant_runs
+            if (gain.estimate or 0.0) > 0:
+                counts = counts[0] + broken, counts[1] + broken
+            fewer = counts[0] / counts[1] < gain.reference_unstable / gain.reference_runs
+            p = fisher_p(counts[0], gain.reference_unstable, counts[1], gain.reference_runs)
+            p = 1.0 if broken and (gain.estimate or 0.0) > 0 and not fewer else p
     else:
         gain = stability_gain(*([by_seed[seed] for seed in seeds] for by_seed in fails), level=level)
+        single = [seed for seed in promised if (seed in fails[0]) != (seed in fails[1])]
+        broken = sum(fails[0].get(seed, True) and not fails[1].get(seed, False) for seed in single)
         if seeds and gain.rescued is not None and gain.broken is not None:
-            p = _mcnemar_p(gain.rescued, gain.broken)
+            gained = gain.rescued > gain.broken
+            p = mcnemar_p(gain.rescued, min(gain.broken + broken, gain.rescued) if gained else gain.broken)
     adjusted = None if p is None or places is None else min(1.0, p * places)
     shown = adjusted is not None and adjusted <= alpha
     outcome: StabilityOutcome = "not-tested" if adjusted is None else "not-shown"
@@ -398,6 +408,8 @@ def _gain(
         reference=reference,
         regime=regime,
         planned_pairs=len(promised) if test == "mcnemar" else gain.n,
+        single=len(single),
+        single_broken=broken,
         test=test,
         p=p,
         registered=sealed and places is not None,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ablationlab.analysis.dataset import Absent
 from ablationlab.analysis.stability import UNSTABLE_SHARE, diverged
-from ablationlab.analysis.verdict.evidence import Evidence, gather
+from ablationlab.analysis.verdict.evidence import Evidence, gather, lost_alone
 from ablationlab.analysis.verdict.hypotheses import comparisons_of, smoother_training
 from ablationlab.core.format import (
     Difference,
@@ -130,6 +130,8 @@ def absence(value: Absent | Missing) -> str:
             return f"diverged at step {count(at.step)} ({cause(at)})"
         if "text" in details:
             return f"diverged (the table says {details['text']})"
+        if isinstance(details.get("value"), str):
+            return f"diverged (the value is {details['value']})"
         return filled("diverged (the value {value:number} is beyond 10¹⁰⁰)", details) if details else "diverged"
     if value.reason == Absence.NOT_IN_CURVE:
         details = {**details, "at_step": f" at step {details['step']}" if "step" in details else ""}
@@ -764,20 +766,27 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"less stable: {_places(evidence, standing.lost)}"
         case Reason.NOT_LESS_STABLE:
             return f"not shown less stable: {counts}"
+        case Reason.BASELINE_STABLE if gain is not None and gain.failure != Failure.UNSTABLE:
+            return f"no baseline run {FAILURES[gain.failure].replace('they', 'it')} here"
         case Reason.BASELINE_STABLE:
             return "the baseline is stable here"
         case Reason.GAIN_NOT_SHOWN:
             p = p_clause(gain.p_adjusted) if gain is not None else ""
             how = f"{p}, corrected for {counted(standing.places, 'place')}"
-            return f"the baseline is unstable, but a gain is not shown: {counts} ({how})"
+            unstable = gain is None or gain.failure == Failure.UNSTABLE
+            fails = "the baseline is unstable" if unstable else "runs of the baseline fail"
+            return f"{fails}, but a gain is not shown: {counts} ({how}{_single(gain)})"
         case Reason.GAIN_WITHIN_MARGINS | Reason.GAIN_AT_A_COST:
             return f"more stable: {_places(evidence, standing.gained)}. {costs(evidence)}".removesuffix(".")
         case Reason.EQUIVALENT:
             return f"equivalent within {within}: {numbers}{_but_worse(evidence)}"
         case Reason.REAL_BUT_SMALL:
             return f"real but small: {numbers}, equivalent within {within}{_but_worse(evidence)}"
-        case Reason.EQUIVALENT_BUT_MISSING:
-            return f"equivalent within {within} on the runs that are there ({numbers}), but {_only_its_runs(evidence)}"
+        case Reason.RUNS_MISSING:
+            return (
+                f"what the runs that are there show ({numbers}) does not hold with the others counted as failed: "
+                f"{_only_its_runs(evidence)}"
+            )
         case Reason.NO_SMALLEST_EFFECT:
             return "no smallest effect is registered for what was tested, so equivalence cannot be shown"
         case Reason.NOT_EQUIVALENT:
@@ -788,6 +797,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return (
                 f"{metric} is compared on the runs that survived, which does not outweigh that {evidence.variant} diverged "
                 f"on {counted(evidence.variant_diverged, 'seed')} where the baseline did not"
+                + (f", and that {_only_its_runs(evidence)}" if evidence.variant_missing else "")
             )
         case Reason.BASELINE_SURVIVORS_ONLY:
             return (
@@ -811,9 +821,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.VARIANT_DIVERGED:
             return _diverged_alone(evidence)
         case Reason.FAILS_MORE:
-            return (
-                f"{_fails_more(evidence)}: {counts}. {metric[:1].upper()}{metric[1:]} does not outweigh it: {numbers}"
-            )
+            return f"{_fails_more(evidence)}. {metric[:1].upper()}{metric[1:]} does not outweigh it: {numbers}"
         case Reason.BAD_RUNS:
             return (
                 f"{evidence.variant} is {_hidden_loss(evidence)}. If it were less bad there, it would be shown worse; a bad "
@@ -832,10 +840,18 @@ def _diverged_alone(evidence: Evidence) -> str:
 
 def _fails_more(evidence: Evidence) -> str:
     """Too few seeds to show it less stable, and too many failures to use it."""
+    gain = evidence.fails_more
+    counts = "" if gain is None else f": {failing(gain)}{_single(gain)}"
     return (
         f"more of {evidence.variant}'s runs fail than the margin of {percent(evidence.standing.margin)} allows, and it is "
-        "not shown to be as stable"
+        f"not shown to be as stable{counts}"
     )
+
+
+def _single(gain: StabilityGain | None) -> str:
+    """That runs which are missing count in what speaks for the variant."""
+    broken = gain.single_broken if gain is not None else 0
+    return f", with {counted(broken, 'seed')} counted against it on which a run is missing" if broken else ""
 
 
 def _hidden_loss(evidence: Evidence) -> str:
@@ -854,7 +870,7 @@ def _places(evidence: Evidence, ids: Sequence[str]) -> str:
     vector = stability.vector(evidence.variant, evidence.analysis.baseline, evidence.regime) if stability else ()
     return "; ".join(
         f"{failing(gain)} ({_EXACT[gain.test]} {p_clause(gain.p_adjusted)}, "
-        f"corrected for {counted(evidence.standing.places, 'place')})"
+        f"corrected for {counted(evidence.standing.places, 'place')}{_single(gain)})"
         for gain in vector
         if gain.id in ids
     )
@@ -878,11 +894,13 @@ def costs(evidence: Evidence) -> str:
     text = " ".join(f"{_cost(evidence, cost)}." for cost in evidence.costs)
     alone = "" if evidence.guards else " No guard is registered, so the cost is judged on the primary metric alone."
     missing = f" {_only_its_runs(evidence).capitalize()}." if evidence.variant_missing else ""
-    return f"{text}{alone}{missing}".strip()
+    more = f" And {_fails_more(evidence)}." if evidence.fails_beyond_margin else ""
+    return f"{text}{alone}{missing}{more}".strip()
 
 
 _NO_BOUND: Final[Mapping[CostBound, str]] = {
-    CostBound.VARIANT_DIVERGED: "{diverged} of its runs diverged where the baseline's did not",
+    CostBound.VARIANT_DIVERGED: "{runs} of its runs diverged where the baseline's did not",
+    CostBound.VARIANT_MISSING: "{runs} of its runs have no value where the baseline's have one",
     CostBound.TOO_FEW_PAIRS: "fewer than 3 pairs that vary",
     CostBound.NO_DIRECTION: "the metric has no better direction",
     CostBound.NOT_SENSITIVE: "the metric is not sensitive at this scale",
@@ -897,12 +915,12 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
         return f"{metric_name(cost.metric)}: the cost is unknown (no run has a value)"
     metric = name_of(comparison)
     if cost.high is None:
-        return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(diverged=cost.diverged)})"
+        return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(runs=cost.runs)})"
     text = (
         f"{metric}: costs nothing" if cost.high <= 0 else f"{metric}: costs at most {on_scale(comparison, cost.high)}"
     )
     if cost.bound == CostBound.EVERY_BASELINE_DIVERGED:
-        text += f", for every baseline that it can be compared with diverged ({count(cost.diverged)})"
+        text += f", for every baseline that it can be compared with diverged ({count(cost.runs)})"
     if cost.margin is None:
         return f"{text}; no margin is registered"
     return f"{text}, {'within' if cost.high <= cost.margin else 'beyond'} the margin of {margin_of(comparison, cost.margin)}"
@@ -913,7 +931,8 @@ def _shown_costs(evidence: Evidence) -> str:
     parts += [f"{measured(comparison)}" for comparison in evidence.shown_worse]
     shown = f"worse on {'; '.join(parts)}" if parts else ""
     hidden = "; ".join(measured(comparison) for comparison in evidence.hidden_costs)
-    hidden = f"perhaps worse, hidden by single bad runs or by an earlier secondary that is not shown: {hidden}"
+    by = "single bad or missing runs" if evidence.lacking else "single bad runs"
+    hidden = f"perhaps worse, hidden by {by} or by an earlier secondary that is not shown: {hidden}"
     return ", and ".join(filter(None, [shown, hidden if evidence.hidden_costs else ""]))
 
 
@@ -930,7 +949,15 @@ def _not_shown(evidence: Evidence) -> str:
     if evidence.variant_missing:
         seeds = counted(len(evidence.variant_missing), "seed")
         parts.append(f"what it does on the {seeds} where only its run is missing")
-    return "; ".join(parts)
+    return "; ".join([*parts, *_no_value(evidence)])
+
+
+def _no_value(evidence: Evidence) -> list[str]:
+    """Registered secondaries, and guards that nothing else was said of, that it alone has no value of on some seeds."""
+    alone = [(c, lost_alone(c, evidence.variant)) for c in evidence.lacking if c.role == "secondary"]
+    return [
+        f"{name_of(c)} on {_seeds(tuple(run.seed for run in runs))}, where it alone has no value" for c, runs in alone
+    ]
 
 
 def _only_its_runs(evidence: Evidence) -> str:
@@ -1035,14 +1062,15 @@ def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
 
 def _against(evidence: Evidence) -> str:
     """What keeps a tie-breaker from speaking for the variant."""
-    parts = [f"it is {_shown_costs(evidence)}"] if evidence.broken_guards or evidence.shown_worse else []
-    if evidence.fails_more and evidence.gain is not None:
-        parts.append(failing(evidence.gain))
+    costly = evidence.broken_guards or evidence.shown_worse or evidence.hidden_costs
+    parts = [f"it is {_shown_costs(evidence)}"] if costly else []
+    if evidence.fails_more is not None:
+        parts.append(failing(evidence.fails_more))
     if evidence.variant_diverged:
         parts.append(f"it alone diverged on {counted(evidence.variant_diverged, 'seed')}")
     if evidence.variant_missing:
         parts.append(_only_its_runs(evidence))
-    return "; ".join(parts)
+    return "; ".join(parts) or "it alone has no value of some runs"
 
 
 def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
@@ -1054,7 +1082,7 @@ def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
     for part in stability.vector(gain.variant, gain.reference, gain.regime):
         if part.reference_unstable + part.variant_unstable:
             counts.setdefault((part.reference_unstable, part.variant_unstable), failing(part))
-    registered = "" if any(g.places for g in stability.gains) else " (not registered)"
+    registered = "" if any(g.places for g in (*stability.parts, *stability.gains)) else " (not registered)"
     hint = " The baseline itself is not stable here." if evidence.baseline_unstable else ""
     return f"{'; '.join(counts.values())}{registered}.{hint}"
 

@@ -252,7 +252,10 @@ class Comparison(StoredValue):
 
 
 class Family(StoredValue):
-    """Tests that are corrected together, in the order their p-values were given."""
+    """Tests that are corrected together, in the order their p-values were given.
+
+    *tested*: so many they are corrected for; those that were registered and could not be made are among them, as p = 1.
+    """
 
     id: str
     correction: str
@@ -518,6 +521,9 @@ class StabilityGain(Gain):
     *registered*: it is one of the places where a difference may be claimed. p is exact and two-sided: McNemar's, or
     Fisher's of independent arms. p_adjusted is that times *places*: the registered ones, or for a gain that is not
     registered all that were looked at; null where it is not asked.
+
+    *single*: seeds of which one arm alone has a run, or of independent arms runs that the variant lacks. What speaks for the
+    variant counts its missing run as failed and the reference's as stable, which makes *single_broken* of them broken pairs.
     """
 
     id: str
@@ -526,6 +532,8 @@ class StabilityGain(Gain):
     reference: str
     regime: str
     planned_pairs: int
+    single: int = 0
+    single_broken: int = 0
     test: Literal["mcnemar", "fisher"] = "mcnemar"
     p: float | None
     registered: bool = False

@@ -28,8 +28,9 @@ class Decision(StrEnum):
 
 
 #: How much a decision speaks for the variant: use it; use it on a condition; nothing speaks for a change; do not use it.
-#: A strictly worse input of paired runs does not get a higher rank (tests/analysis/verdict/test_order.py). Not ordered: a
-#: baseline run that finishes instead of diverging, costs that spread less, one run that gets better, unpaired arms.
+#: A strictly worse input of paired runs does not get a higher rank; with runs of the variant deleted no verdict speaks for it
+#: that did not before: it is inconclusive at best (tests/analysis/verdict/test_order.py). Not ordered: a baseline run that
+#: finishes instead of diverging, costs that spread less, one run that gets better or is far beyond the others, unpaired arms.
 RANK: Final[dict[Decision, int]] = {
     Decision.ADOPT: 3,
     Decision.ADOPT_IN_REGIME: 3,
@@ -76,7 +77,6 @@ class Reason(StrEnum):
     # 3
     EQUIVALENT = "equivalent"
     REAL_BUT_SMALL = "real-but-small"
-    EQUIVALENT_BUT_MISSING = "equivalent-but-missing"
     NO_SMALLEST_EFFECT = "no-smallest-effect"
     NOT_EQUIVALENT = "not-equivalent"
     EQUIVALENCE_NOT_TESTED = "equivalence-not-tested"
@@ -90,8 +90,10 @@ class Reason(StrEnum):
     BETTER_NOT_ALL_SHOWN = "better-not-all-shown"
     # 3, 5 and 6: more of its runs fail than the margin allows, as counted, and it is not shown to be as stable
     FAILS_MORE = "fails-more"
-    # 3 and 5: the variant diverged on seeds where the baseline did not, and with these counted the claim is not shown
+    # 3 and 5: with the runs counted that the variant alone lost the claim is not shown: some diverged, or all are missing (2
+    # too: had these failed, it would be shown less stable)
     SURVIVORS_ONLY = "survivors-only"
+    RUNS_MISSING = "runs-missing"
     # 4: the same with the baseline's runs
     BASELINE_SURVIVORS_ONLY = "baseline-survivors-only"
     # 6
@@ -114,6 +116,7 @@ class CostBound(StrEnum):
     INTERVAL = "interval"
     EVERY_BASELINE_DIVERGED = "every-baseline-diverged"
     VARIANT_DIVERGED = "variant-diverged"
+    VARIANT_MISSING = "variant-missing"
     TOO_FEW_PAIRS = "too-few-pairs"
     NO_DIRECTION = "no-direction"
     NOT_SENSITIVE = "not-sensitive"
@@ -125,7 +128,7 @@ class Cost(StoredValue):
     """What a variant may cost on one metric (positive is worse), and what is shown of it.
 
     kept: the upper bound is within the margin, or at most 0. broken: not kept, and the lower bound is above 0. unknown:
-    neither. *diverged*: how many pairs of diverged runs *bound* speaks of. *comparison*: null where no run has a value.
+    neither. *runs*: how many diverged or missing runs *bound* speaks of. *comparison*: null where no run has a value.
     """
 
     metric: str
@@ -138,16 +141,16 @@ class Cost(StoredValue):
     margin: float | None
     shown: Literal["kept", "broken", "unknown"]
     bound: CostBound
-    diverged: int = 0
+    runs: int = 0
 
 
 class StabilityStanding(StoredValue):
     """What is shown of the variant's stability against the baseline's in one regime.
 
-    *gained* and *lost* are ids of the stability gains that are shown, corrected for *places*. *excess* is the share of the
-    planned runs that failed with the variant beyond the baseline's, as counted. *worst* is the upper
-    bound of the share of runs that fail with the variant beyond the baseline's; non-inferior if it is within
-    *margin*. *seeds_for_margin*: so many seeds without a failure in either arm would show that.
+    *gained* and *lost* are ids of the stability gains that are shown, corrected for *places*. *excess* is the share of runs
+    that failed with the variant beyond the baseline's, as counted, over seeds that either has a run of. *worst* is the
+    upper bound of that share; non-inferior if it is within *margin*. Runs that the variant lacks count as failed.
+    *seeds_for_margin*: so many seeds without a failure in either arm would show that.
     """
 
     known: bool
@@ -293,7 +296,7 @@ class Verdict(SealedRecord):
     """verdict.json."""
 
     KIND: ClassVar[str] = "verdict"
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
     WRITTEN_BY: ClassVar[str] = "ablationlab analyze"
     study: str
     source_hash: str

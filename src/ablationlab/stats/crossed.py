@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +36,8 @@ from ablationlab.stats.items import ItemPairs, common_seeds
 from ablationlab.stats.results import CrossedMean, Interval, StatisticalResult, Status
 
 METHOD = "seeds-x-items"
+#: A smaller share of the weight has no square.
+_NO_SHARE: Final = 1e-100
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def _crossed(tables: list[FloatArray], shares: list[FloatArray], level: float) -
     parts = [
         _mean_squares(table, share, len(tables))
         for table, share in zip(scaled, shares, strict=True)
-        if np.count_nonzero(share) > 1
+        if np.count_nonzero(share > _NO_SHARE) > 1
     ]
     item, rest = sum(part[0] for part in parts), sum(part[1] for part in parts)
     terms = [(seed, seeds - 1.0)] if seed >= rest else []
@@ -115,8 +118,7 @@ def _mean_squares(table: FloatArray, share_I: FloatArray, tasks: int) -> tuple[f
     item_I, seed_S = table.mean(axis=0), table @ share_I
     mean = seed_S.mean()
     rest = table - item_I - seed_S[:, None] + mean
-    square = share_I @ share_I
-    factor_I = share_I * square / (1 - square)
+    factor_I = share_I * (share_I @ share_I) / (share_I @ _others(share_I)[0])
     item = float(factor_I @ (item_I - mean) ** 2) / tasks**2
     of_rest = float(factor_I @ (rest**2).sum(axis=0)) / ((seeds - 1.0) * seeds * tasks**2)
     freedom = _freedom(share_I)
@@ -124,6 +126,18 @@ def _mean_squares(table: FloatArray, share_I: FloatArray, tasks: int) -> tuple[f
 
 
 def _freedom(share_I: FloatArray) -> float:
-    """Of sum_i p_i e_i^2: tr(C V)^2 / tr(C V C V), C = diag(p), V_ij = [i = j] - p_i - p_j + sum p^2, the covariance of e."""
-    square, cube = share_I @ share_I, (share_I**3).sum()
-    return float((1 - square) ** 2 / (square + square**2 - 2 * cube))
+    """Of sum_i p_i e_i^2: tr(C V)^2 / tr(C V C V), C = diag(p), V_ij = [i = j] - p_i - p_j + sum p^2, the covariance of e.
+
+    As sums without differences: (1 - sum p^2)^2 / (sum p^2 + (sum p^2)^2 - 2 sum p^3) is 0 / 0 where one item has nearly all.
+    """
+    rest_I, squares_I = _others(share_I)
+    return float((share_I @ rest_I) ** 2 / (share_I**2 @ (rest_I**2 + squares_I)))
+
+
+def _others(share_I: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Per item, the sum of all other shares and of their squares."""
+    rest_I, squares_I = 1 - share_I, share_I @ share_I - share_I**2
+    most = int(share_I.argmax())
+    others = np.delete(share_I, most)
+    rest_I[most], squares_I[most] = others.sum(), others @ others
+    return rest_I, squares_I

@@ -14,6 +14,9 @@ after the other in registered order; the last secondary passes what it has to th
 have the full alpha. To pass all of it to both, as "secondaries at full alpha after any primary rejection" would, makes up
 to twice alpha of false claims.
 
+A family is as large as it was sealed. Tests that were registered and could not be made (*untested*) count as p = 1: runs that
+are deleted or not measured must not make it easier to show something of the others.
+
 No correction here pools the spreads of variants, as Dunnett's does: few seeds cannot show that spreads are alike, and where
 the baseline is the noisy arm pooling makes 7 to 32 % false claims (docs/validation.md).
 """
@@ -68,14 +71,17 @@ def family_inference(
     alpha: float = 0.05,
     test: str = "paired-t",
     resamples: int = RESAMPLES,
+    untested: int = 0,
     rng: np.random.Generator,
 ) -> FamilyInference:
     """Adjusted p-values and deciding intervals of one family, by a correction of `adjust` or "none"."""
     alpha = fraction("alpha", alpha)
     p_values = [p for _, p in members]
-    tested = sum(p is not None for p in p_values)
-    adjusted = p_values if correction == "none" else list(adjust(p_values, method=correction).adjusted)
-    local = _levels(p_values, adjusted, correction, alpha, tested)
+    size = sum(p is not None for p in p_values) + untested
+    adjusted = p_values
+    if correction != "none":
+        adjusted = list(adjust([*p_values, *[1.0] * untested], method=correction).adjusted)[: len(members)]
+    local = _levels(p_values, adjusted, correction, alpha, size)
     decided = tuple(
         _member(deltas, p, p_adjusted, level, alpha, test, resamples, rng)
         for (deltas, p), p_adjusted, level in zip(members, adjusted, local, strict=True)
@@ -182,6 +188,7 @@ def gatekeep(
     onward: float = ONWARD,
     test: str = "paired-t",
     resamples: int = RESAMPLES,
+    untested: int = 0,
     rng: np.random.Generator,
 ) -> Gatekept:
     """Primaries at full alpha; secondaries[k], in registered order, only after primary k is rejected.
@@ -193,20 +200,28 @@ def gatekeep(
         raise StatisticsError(f"secondaries must be one list per primary, got {len(secondaries)} for {len(primaries)}")
     if not any(secondaries):
         family = family_inference(
-            primaries, correction=correction, alpha=alpha, test=test, resamples=resamples, rng=rng
+            primaries,
+            correction=correction,
+            alpha=alpha,
+            test=test,
+            resamples=resamples,
+            untested=untested,
+            rng=rng,
         )
         return Gatekept(alpha, family.members, tuple(() for _ in primaries))
     share = {"holm": onward, "bonferroni": 0.0}.get(correction)
     if share is None:
         raise StatisticsError(f"correction must be holm or bonferroni with secondaries, got {correction!r}")
-    members = [*primaries, *(member for chain in secondaries for member in chain)]
-    weights, passes = gate_graph([p is not None for _, p in primaries], [len(chain) for chain in secondaries], share)
+    gates = [*primaries, *[(None, 1.0)] * untested]
+    members = [*gates, *(member for chain in secondaries for member in chain)]
+    chains = [*map(len, secondaries), *[0] * untested]
+    weights, passes = gate_graph([p is not None for _, p in gates], chains, share)
     adjusted, levels = graph_test([p for _, p in members], weights, passes, alpha)
     decided = [
         _member(deltas, p, p_adjusted, level * alpha, alpha, test, resamples, rng)
         for (deltas, p), p_adjusted, level in zip(members, adjusted, levels, strict=True)
     ]
-    return Gatekept(alpha, tuple(decided[: len(primaries)]), _chains(decided[len(primaries) :], secondaries))
+    return Gatekept(alpha, tuple(decided[: len(primaries)]), _chains(decided[len(gates) :], secondaries))
 
 
 def _chains(flat: Sequence[FamilyMember], chains: Sequence[Sequence[Member]]) -> tuple[tuple[FamilyMember, ...], ...]:

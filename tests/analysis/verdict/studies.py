@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ablationlab.analysis import analyze
-from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
+from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent, value_or_absent
 from ablationlab.analysis.stability import diverged
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import VerdictWords, verdict_words
@@ -59,7 +59,7 @@ def dataset(
         for variant, numbers in by_variant.items():
             for regime, ended in places.items():
                 by_seed: dict[Any, float | Absent] = {
-                    seed: ABSENCES.get(how, float(number))
+                    seed: ABSENCES.get(how) or value_or_absent(float(number))
                     for seed, (number, how) in enumerate(zip(numbers, ended[variant], strict=True), start=1)
                 }
                 values[Arm(metric, None, regime, variant)] = by_seed

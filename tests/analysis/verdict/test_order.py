@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict.evidence import gather
+from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import decision_of
-from ablationlab.records.settings import Criterion, Stability
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.settings import Criterion, Hypothesis, Stability
 from ablationlab.records.verdict import RANK, Decision
 
-from .studies import dataset, deltas
+from .studies import RESTORES, dataset, deltas
 
+NO_CHANGE = Hypothesis(name="H0", statement="Nothing changes.", rule="no-change", metric="validation_loss")
 #: What befell a run, from the best to the worst. "m" is not there at all, which is no worse than to diverge.
 SEVERITY = ".swd"
 SHIFTS = st.sampled_from([-0.05, -0.02, -0.012, -0.008, -0.004, 0.0, 0.004, 0.008, 0.012, 0.02, 0.05])
@@ -38,12 +41,21 @@ class Input:
     bad: tuple[float, ...] = ()  # what single runs of the variant lose beyond that, from the first seed on
     bad_guard: tuple[float, ...] = ()
     bad_secondary: tuple[float, ...] = ()
+    third: str = ""  # endings of another variant
     measured: frozenset[str] = frozenset(("token_ece", "next_token_accuracy"))
 
     def shape(self) -> np.ndarray:
         return np.random.default_rng(self.n).permutation(deltas(0.0, self.spread, self.n))
 
     def decision(self) -> Decision:
+        return decision_of(gather(self.analysis(), "layernorm", "default"))
+
+    def supported(self) -> set[str]:
+        """The hypotheses that are supported."""
+        judged = judge_hypotheses(self.analysis())
+        return {name for name, verdict in judged.items() if verdict.status == "supported"}
+
+    def analysis(self) -> Analysis:
         base, shape = 2.0 + 0.05 * np.sin(np.arange(self.n)), self.shape()
         bad, bad_guard, bad_secondary = (
             np.pad(np.array(single[: self.n]), (0, max(0, self.n - len(single))))
@@ -53,20 +65,25 @@ class Input:
         eces = {"none": base / 50, "layernorm": base / 50 + shape[::-1] + self.guard + bad_guard}
         accuracies = {"none": base / 5, "layernorm": base / 5 - (np.roll(shape, 2) + self.secondary + bad_secondary)}
         others = {"token_ece": eces, "next_token_accuracy": accuracies}
-        made = analyze(
+        metrics = {"validation_loss": losses} | {name: others[name] for name in sorted(self.measured)}
+        ended = {"none": self.baseline, "layernorm": self.variant}
+        if self.third:
+            metrics = {name: {**by, "rmsnorm": by["layernorm"] + 0.1 * shape} for name, by in metrics.items()}
+            ended["rmsnorm"] = self.third
+        return analyze(
             dataset(
-                {"validation_loss": losses} | {name: others[name] for name in sorted(self.measured)},
+                metrics,
                 (
                     Criterion(metric="validation_loss", role="primary", smallest_effect=self.smallest_effect),
                     Criterion(metric="token_ece", role="guard", margin=self.margin),
                     Criterion(metric="next_token_accuracy", role="secondary"),
                 ),
-                {"none": self.baseline, "layernorm": self.variant},
+                ended,
+                hypotheses=(NO_CHANGE, RESTORES),
                 settings=Stability(failures=("failed", "unstable")),
                 brief=True,
             )
         )
-        return decision_of(gather(made, "layernorm", "default"))
 
 
 def _no_better(how: str) -> str:
@@ -215,6 +232,39 @@ def test_a_missing_run_of_the_variant_or_a_guard_without_values_leaves_no_final_
     )
     assert missing.decision() not in final
     assert replace(made, measured=frozenset(("next_token_accuracy",))).decision() not in final[:2]
+
+
+@given(inputs(sizes=(8, 20), endings=".....s"), st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_guard_or_a_secondary_that_becomes_no_number_never_makes_the_verdict_better(better, data):
+    """However many runs of the variant, and whatever they were before."""
+    better = replace(better, effect=-abs(better.effect))
+    lost = st.tuples(*[st.sampled_from([0.0, 0.0, float("inf"), float("nan")])] * better.n)
+    worse = replace(better, bad_guard=data.draw(lost), bad_secondary=data.draw(lost))
+    assert RANK[worse.decision()] <= RANK[better.decision()]
+    if any((*worse.bad_guard, *worse.bad_secondary)):  # nan is true
+        assert worse.decision() != Decision.ADOPT
+
+
+@given(st.one_of(inputs(), inputs(MANY, "......s")), st.data())
+@settings(max_examples=100, deadline=None)
+def test_deleting_runs_of_the_variant_never_makes_a_claim_for_it(whole, data):
+    """What is not there shows nothing against it either, so the verdict may become inconclusive, and nothing more."""
+    deleted = data.draw(st.sets(st.integers(0, whole.n - 1), min_size=1, max_size=whole.n))
+    less = replace(whole, variant="".join("m" if seed in deleted else how for seed, how in enumerate(whole.variant)))
+    assert RANK[less.decision()] <= max(RANK[whole.decision()], RANK[Decision.INCONCLUSIVE])
+    assert less.supported() <= whole.supported()
+
+
+@given(inputs(endings=".....sd"))
+@settings(max_examples=50, deadline=None)
+def test_deleting_another_variant_never_makes_a_claim(whole):
+    whole = replace(whole, third="." * whole.n)
+    less = replace(whole, third="m" * whole.n)
+    assert RANK[less.decision()] <= max(RANK[whole.decision()], RANK[Decision.INCONCLUSIVE])
+    assert less.supported() <= whole.supported()
+    places = [made.analysis().stability.places for made in (whole, less)]
+    assert places == [4, 4]
 
 
 def test_a_run_that_spiked_does_not_help_by_being_missing():

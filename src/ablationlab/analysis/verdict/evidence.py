@@ -1,4 +1,9 @@
-"""The evidence on one variant in one regime: what the rules look at, and nothing else."""
+"""The evidence on one variant in one regime: what the rules look at, and nothing else.
+
+What speaks for the variant counts every run that it alone lost as failed: one that diverged, one whose value is no number,
+and one that is missing beside the baseline's. `lost_alone` says which, on one metric; `StabilityGain.single_broken` how many,
+for stability. So no run helps its arm by not being there.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,21 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ablationlab.analysis.comparisons import T_TESTS
-from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed, StabilityGain
+from ablationlab.analysis.stability import mcnemar_p
+from ablationlab.records.analysis import Absence, Analysis, Comparison, Missing, Seed, StabilityGain
 from ablationlab.records.settings import TUNED, Criterion
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
 from ablationlab.stats import CaveatCode, Equivalence, failure_bound, paired_t_test, paired_tost
 from ablationlab.stats._common import MINIMUM_PAIRS
 from ablationlab.stats.failures import pairs_without_failure, with_diverged, worse_by_rank
 from ablationlab.stats.robustness import largest_cap
+from ablationlab.stats.stability import independent_gain
 from ablationlab.stats.tuned import beyond_doubt, sure_bounds
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """*primary* is None where the primary metric was not compared at all; *gain* counts every unstable run."""
+    """*primary* is None where the primary metric was not compared at all; *gain* is on the widest registered failure."""
 
     analysis: Analysis
     variant: str
@@ -46,7 +53,7 @@ class Evidence:
 
     @property
     def baseline_unstable(self) -> bool:
-        """At least one baseline run diverged, ended worse than it began, or spiked in this regime."""
+        """At least one baseline run failed in this regime."""
         return self.gain is not None and self.gain.reference_unstable > 0
 
     @property
@@ -72,22 +79,19 @@ class Evidence:
     @property
     def variant_diverged(self) -> int:
         """Seeds on which the variant diverged and the baseline did not."""
-        return 0 if self.primary is None else len(_diverged(self.primary, alone=self.variant))
+        return 0 if self.primary is None else len(_diverged(self.primary, self.variant))
 
     @property
     def variant_missing(self) -> tuple[Seed, ...]:
-        """Seeds on which the baseline's run is there and the variant's is not, for whatever reason but divergence.
+        """Seeds on which the variant alone has no value, for whatever reason but divergence."""
+        lost = [] if self.primary is None else lost_alone(self.primary, self.variant)
+        return tuple(one.seed for one in lost if one.reason != Absence.DIVERGED)
 
-        Of independent arms, all of the variant's.
-        """
-        if self.primary is None:
-            return ()
-        lacking: dict[Seed, set[str]] = {}
-        for lost in self.primary.missing:
-            if lost.reason != Absence.DIVERGED:
-                lacking.setdefault(lost.seed, set()).add(lost.arm)
-        alone = {self.variant}
-        return tuple(seed for seed, arms in lacking.items() if arms == alone or (self.unpaired and arms >= alone))
+    @property
+    def lacking(self) -> tuple[Comparison, ...]:
+        """The primary metric, guards and secondaries that the variant alone lost runs of."""
+        registered = (*([] if self.primary is None else [self.primary]), *self.guarded, *self.secondaries)
+        return tuple(comparison for comparison in registered if lost_alone(comparison, self.variant))
 
     @property
     def broken_guards(self) -> tuple[Cost, ...]:
@@ -96,7 +100,7 @@ class Evidence:
 
     @property
     def hidden_costs(self) -> tuple[Comparison, ...]:
-        """Guards that are not kept and secondaries that would be shown worse if their worst runs were less bad."""
+        """Guards that are not kept and secondaries that would be shown worse if their worst runs were less bad, or there."""
         known = {guard.comparison for guard in self.guards if guard.shown != "unknown"}
         return tuple(
             comparison
@@ -105,34 +109,34 @@ class Evidence:
         )
 
     @property
-    def fails_more(self) -> bool:
-        """Whether more of the variant's runs are unstable, by count."""
-        return self.gain is not None and self.gain.variant_unstable > self.gain.reference_unstable
+    def fails_more(self) -> StabilityGain | None:
+        """The kind of failure, registered or not, that more of the variant's runs have, by count; that with the most."""
+        stability = self.analysis.stability
+        vector = stability.vector(self.variant, self.analysis.baseline, self.regime) if stability else ()
+        worst = max((gain for gain in vector if gain.n), key=_excess, default=None)
+        return worst if worst is not None and _excess(worst) > 0 else None
+
+    @property
+    def may_be_less_stable(self) -> bool:
+        """Whether it would be shown less stable, had the runs failed that it lacks."""
+        stability = self.analysis.stability
+        asked = _asked(self.analysis, self.variant, self.regime)
+        return stability is not None and any(may_be_less_stable(gain, stability.alpha) for gain in asked if gain.n)
 
     @property
     def fails_beyond_margin(self) -> bool:
-        """Whether, as counted, more of its runs fail than the margin allows, and it is not shown to be as stable.
-
-        Where some do, runs that are missing beside a stable baseline count as failed: one that spiked must not help by not
-        being there.
-        """
-        excess = self.standing.excess or 0.0
-        stability = self.analysis.stability
-        if excess > 0 and stability is not None and self.gain is not None and self.gain.test == "mcnemar":
-            base = (self.analysis.baseline, self.regime)
-            stable = {run.seed for run in stability.runs if (run.variant, run.regime) == base and not run.unstable}
-            excess += len(stable.intersection(self.variant_missing)) / self.gain.planned_pairs
-        return excess > self.standing.margin + 1e-9 and not self.standing.non_inferior
+        """Whether, as counted, more of its runs fail than the margin allows, and it is not shown to be as stable."""
+        return (self.standing.excess or 0.0) > self.standing.margin + 1e-9 and not self.standing.non_inferior
 
     @property
     def baseline_diverged(self) -> int:
         """Seeds on which the baseline diverged and the variant did not."""
-        return 0 if self.primary is None else len(_diverged(self.primary, alone=self.analysis.baseline))
+        return 0 if self.primary is None else len(_diverged(self.primary, self.analysis.baseline))
 
     @property
     def holds(self) -> bool:
-        """Whether what the primary comparison shows, better or worse, holds with diverged runs counted."""
-        return self.primary is not None and holds_with_diverged(self.analysis, self.primary, self.standing)
+        """Whether what the primary comparison shows, better or worse, holds with lost runs counted."""
+        return self.primary is not None and holds_with_lost(self.analysis, self.primary, self.standing)
 
     @property
     def bad_runs(self) -> tuple[Seed, ...]:
@@ -147,7 +151,7 @@ class Evidence:
     @property
     def equivalence_holds(self) -> bool:
         """Whether its equivalence does."""
-        return self.primary is not None and equivalent_with_diverged(self.primary, self.standing)
+        return self.primary is not None and equivalent_with_lost(self.primary, self.standing)
 
 
 def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
@@ -162,7 +166,7 @@ def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
     costs = [_cost(primary, "primary")] if primary is not None else []
     costs += [_cost(comparison, "guard") for comparison in here if comparison.role == "guard"]
     costs += _unanswered(analysis, variant, regime, here)
-    stability = analysis.stability
+    asked = _asked(analysis, variant, regime)
     return Evidence(
         analysis=analysis,
         variant=variant,
@@ -171,16 +175,22 @@ def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
         costs=tuple(sorted(costs, key=lambda cost: cost.role == "guard")),
         guarded=tuple(comparison for comparison in here if comparison.role == "guard"),
         secondaries=tuple(comparison for comparison in here if comparison.role == "secondary"),
-        gain=stability.gain(variant, analysis.baseline, regime) if stability else None,
+        gain=asked[-1] if asked else None,
         standing=standing_of(analysis, variant, regime),
     )
+
+
+def _asked(analysis: Analysis, variant: str, regime: str) -> list[StabilityGain]:
+    """The registered kinds of failure, the widest last; without any, every unstable run."""
+    stability = analysis.stability
+    vector = stability.vector(variant, analysis.baseline, regime) if stability else ()
+    return [gain for gain in vector if gain.places] or list(vector[-1:])
 
 
 def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStanding:
     """What is shown of the variant's stability, on the registered kinds of failure."""
     stability = analysis.stability
-    vector = stability.vector(variant, analysis.baseline, regime) if stability else ()
-    asked = [gain for gain in vector if gain.places and gain.n] or [gain for gain in vector if gain.n][-1:]
+    asked = [gain for gain in _asked(analysis, variant, regime) if gain.n]
     alpha, margin = (stability.alpha, stability.margin) if stability else (0.05, 0.2)
     worst = max((failures_bound(gain, alpha) for gain in asked), default=None)
     return StabilityStanding(
@@ -192,28 +202,46 @@ def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStand
         worst=worst,
         level=round(1 - alpha, 12),
         margin=margin,
-        non_inferior=worst is not None and worst <= margin,
+        non_inferior=worst is not None
+        and worst <= margin
+        and not any(may_be_less_stable(gain, alpha) for gain in asked),
         pairs=min((gain.n for gain in asked), default=0),
         seeds_for_margin=pairs_without_failure(margin, alpha=alpha / 2),
     )
 
 
+def may_be_less_stable(gain: StabilityGain, alpha: float) -> bool:
+    """Whether the variant would be shown less stable, had the runs failed that it lacks."""
+    if gain.rescued is None or gain.broken is None or not gain.single_broken:
+        return False
+    broken = gain.broken + gain.single_broken
+    p = mcnemar_p(gain.rescued, broken)
+    return broken > gain.rescued and p is not None and p * (gain.places or 1) <= alpha
+
+
 def _excess(gain: StabilityGain) -> float:
-    """Over the planned pairs, so that a run that fails instead of being missing never lowers it."""
-    return (
-        gain.variant_unstable / gain.variant_runs - gain.reference_unstable / gain.reference_runs
-        if gain.test == "fisher"
-        else (gain.variant_unstable - gain.reference_unstable) / gain.planned_pairs
-    )
+    """The share of runs that failed with the variant beyond the reference's, over seeds that either has a run of.
+
+    Where it fails more often, its missing runs count as failed too: one that spiked must not help by not being there.
+    """
+    if gain.rescued is None or gain.broken is None:
+        share = gain.reference_unstable / gain.reference_runs
+        known = gain.variant_unstable / gain.variant_runs - share
+        counted = (gain.variant_unstable + gain.single_broken) / (gain.variant_runs + gain.single) - share
+    else:
+        pairs = gain.n + gain.single
+        known = (gain.broken - gain.rescued) / pairs
+        counted = known + gain.single_broken / pairs
+    return counted if known > 0 else known
 
 
-def holds_with_diverged(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
-    """Whether "better" or "worse" stays shown with the diverged runs counted of the arm that it favours.
+def holds_with_lost(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
+    """Whether "better" stays shown with the runs counted that the variant alone lost, "worse" with diverged baselines.
 
     "Better" needs a variant that fails within the margin, too.
     """
     better = comparison.outcome == "better"
-    lost = len(_diverged(comparison, alone=comparison.variant if better else comparison.reference))
+    lost = len(lost_alone(comparison, comparison.variant) if better else _diverged(comparison, comparison.reference))
     if not lost:
         return True
     if comparison.design == "unpaired":
@@ -258,7 +286,7 @@ def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed
     cap = largest_cap(costs, alpha=_level(analysis, comparison)) if sum(costs) > 0 else None
     if cap is None or cap >= max(costs):
         return ()
-    capped, lost = [min(cost, cap) for cost in costs], len(_diverged(comparison, alone=comparison.reference))
+    capped, lost = [min(cost, cap) for cost in costs], len(_diverged(comparison, comparison.reference))
     if lost and sum(with_diverged(capped, -lost)) <= 0:
         return ()
     tost = comparison.equivalence
@@ -268,23 +296,23 @@ def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed
 
 
 def worse_if_less_bad(comparison: Comparison) -> bool:
-    """Whether a comparison that is not shown worse would be, were its worst and its diverged runs less bad, or not gated.
+    """Whether a comparison that is not shown worse would be, were its worst and its lost runs less bad, or not gated.
 
     The largest t of all samples that are nowhere worse can only rise where a run gets worse, so a bad run never helps.
     """
     if comparison.test not in T_TESTS or comparison.outcome == "worse" or comparison.direction is None:
         return False
-    costs, lost = _costs(comparison), len(_diverged(comparison, alone=comparison.variant))
+    costs, lost = _costs(comparison), len(lost_alone(comparison, comparison.variant))
     costs = with_diverged(costs, lost) if costs and lost else costs
     return bool(costs) and largest_cap(costs, alpha=comparison.alpha) is not None
 
 
-def equivalent_with_diverged(comparison: Comparison, standing: StabilityStanding) -> bool:
-    """Whether equivalence is shown, also with the variant's diverged runs counted, and it fails within the margin."""
+def equivalent_with_lost(comparison: Comparison, standing: StabilityStanding) -> bool:
+    """Whether equivalence is shown, also with the variant's lost runs counted, and it fails within the margin."""
     tost = comparison.equivalence
     if tost is None or not tost.equivalent:
         return False
-    lost = len(_diverged(comparison, alone=comparison.variant))
+    lost = len(lost_alone(comparison, comparison.variant))
     if not lost:
         return True
     costs = _costs(comparison)
@@ -307,23 +335,36 @@ def _costs(comparison: Comparison) -> list[float]:
 
 
 def failures_bound(gain: StabilityGain, alpha: float) -> float:
-    """Upper end of the 1 - alpha interval of the share of runs that fail with the variant beyond the reference's."""
+    """Upper end of the 1 - alpha interval of the share of runs that fail with the variant beyond the reference's.
+
+    A run that the variant lacks counts as failed, and one that the reference lacks as stable.
+    """
     if gain.rescued is None or gain.broken is None:  # independent arms: the other end of Newcombe's interval
-        return 1.0 if gain.low is None else -gain.low
-    variant = [True] * gain.broken + [False] * (gain.n - gain.broken)
-    reference = [False] * (gain.n - gain.rescued) + [True] * gain.rescued
+        failed = [True] * (gain.variant_unstable + gain.single_broken)
+        variant = [*failed, *[False] * (gain.variant_runs + gain.single - len(failed))]
+        reference = [place < gain.reference_unstable for place in range(gain.reference_runs)]
+        low = independent_gain(variant, reference, level=gain.level).low
+        return 1.0 if low is None else -low
+    pairs, broken = gain.n + gain.single, gain.broken + gain.single_broken
+    variant = [True] * broken + [False] * (pairs - broken)
+    reference = [False] * (pairs - gain.rescued) + [True] * gain.rescued
     bound = failure_bound(variant, reference, alpha=alpha / 2).upper
     assert bound is not None
     return bound
 
 
 #: Why a metric that is shown better may cost something all the same.
-_NOTHING_KEPT: Final = (CostBound.NOT_SENSITIVE, CostBound.GRID_RATES, CostBound.VARIANT_DIVERGED)
+_NOTHING_KEPT: Final = (
+    CostBound.NOT_SENSITIVE,
+    CostBound.GRID_RATES,
+    CostBound.VARIANT_DIVERGED,
+    CostBound.VARIANT_MISSING,
+)
 
 
 def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     estimate, low, high = comparison.loss()
-    bound, diverged = CostBound.INTERVAL, 0
+    bound, runs = CostBound.INTERVAL, 0
     if comparison.direction is None:
         bound = CostBound.NO_DIRECTION
     elif comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
@@ -332,11 +373,15 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     elif comparison.at_grid_rates:
         low = high = None
         bound = CostBound.GRID_RATES
-    elif diverged := len(_diverged(comparison, alone=comparison.variant)):
-        high, bound = None, CostBound.VARIANT_DIVERGED  # the survivors bound what the survivors cost, and nothing else
+    elif runs := len(lost_alone(comparison, comparison.variant)):
+        # The survivors bound what the survivors cost, and nothing else.
+        diverged = len(_diverged(comparison, comparison.variant))
+        high, runs = None, diverged or runs
+        bound = CostBound.VARIANT_DIVERGED if diverged else CostBound.VARIANT_MISSING
     elif high is None:
-        bound, diverged = CostBound.TOO_FEW_PAIRS, len(_diverged(comparison))
-        if diverged >= MINIMUM_PAIRS and _no_baseline_left(comparison):
+        gone = {lost.seed for lost in comparison.missing if lost.reason == Absence.DIVERGED}
+        bound, runs = CostBound.TOO_FEW_PAIRS, len(gone)
+        if runs >= MINIMUM_PAIRS and _no_baseline_left(comparison):
             # Diverged is the worst outcome: where every baseline did, the variant lost nothing.
             estimate = high = 0.0
             bound = CostBound.EVERY_BASELINE_DIVERGED
@@ -360,7 +405,7 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
         margin=margin,
         shown=shown,
         bound=bound,
-        diverged=diverged,
+        runs=runs,
     )
 
 
@@ -404,13 +449,21 @@ def _no_baseline_left(comparison: Comparison) -> bool:
     return sum(diverged) >= comparison.planned_pairs
 
 
-def _diverged(comparison: Comparison, alone: str | None = None) -> list[Seed]:
-    """Seeds on which an arm diverged, or on which the arm *alone* did; independent arms share none, whatever they say."""
+def lost_alone(comparison: Comparison, arm: str) -> list[Missing]:
+    """The runs that *arm* alone lost: diverged where the other did not, or missing where the other's is there.
+
+    Independent arms share no seed, whatever they say: of them, all that the arm lost.
+    """
     if comparison.design == "unpaired":
-        diverged = [lost for lost in comparison.missing if lost.reason == Absence.DIVERGED]
-        return [lost.seed for lost in diverged if alone is None or lost.arm == alone]
-    arms: dict[Seed, set[str]] = {}
-    for lost in comparison.missing:
-        if lost.reason == Absence.DIVERGED:
-            arms.setdefault(lost.seed, set()).add(lost.arm)
-    return [seed for seed, diverged in arms.items() if alone is None or diverged == {alone}]
+        return [lost for lost in comparison.missing if lost.arm == arm]
+    others = {lost.seed: lost.reason for lost in comparison.missing if lost.arm != arm}
+    return [
+        lost
+        for lost in comparison.missing
+        if lost.arm == arm and (lost.seed not in others or (lost.reason == Absence.DIVERGED != others[lost.seed]))
+    ]
+
+
+def _diverged(comparison: Comparison, arm: str) -> list[Missing]:
+    """Those of them that diverged."""
+    return [lost for lost in lost_alone(comparison, arm) if lost.reason == Absence.DIVERGED]

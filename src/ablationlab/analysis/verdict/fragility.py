@@ -92,7 +92,8 @@ def without(analysis: Analysis, seed: Seed) -> Analysis:
     sources = {
         name: metric.derived_from for name, metric in analysis.metrics.items() if metric.derived_from is not None
     }
-    comparisons, families = corrected(kept, order, sources, intervals=False)
+    sealed = {family.id: family.tested for family in analysis.families}
+    comparisons, families = corrected(kept, order, sources, sealed, intervals=False)
     # What breaks a tie does not change which rule decides; it stays as it is.
     rest = [comparison for comparison in analysis.comparisons if comparison.role is None]
     stability = analysis.stability

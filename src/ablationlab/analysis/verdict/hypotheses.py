@@ -9,7 +9,8 @@ restores-stability     supported if a stability gain is shown somewhere, correct
                        the baseline is unstable
 
 A metric that is scored on tasks counts only where it was shown to be sensitive, and only registered comparisons count.
-Equivalent, better and worse must hold with diverged runs counted, as in the rules, and nothing is shown at grid rates.
+Better and worse must hold with lost runs counted, as in the rules; equivalent is nothing that lost runs. Nothing is shown at
+grid rates.
 A guard's p is not corrected elsewhere, for a guard is no claim; a hypothesis is one, so Holm corrects it over the hypothesis.
 """
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ablationlab.analysis.stability import UNSTABLE_SHARE, is_swept_place
-from ablationlab.analysis.verdict.evidence import equivalent_with_diverged, holds_with_diverged, standing_of
+from ablationlab.analysis.verdict.evidence import holds_with_lost, lost_alone, standing_of
 from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
 from ablationlab.records.settings import TUNED, Hypothesis
 from ablationlab.records.verdict import HypothesisReason, HypothesisVerdict
@@ -86,9 +87,10 @@ def comparisons_of(analysis: Analysis, metric: str) -> list[Comparison]:
 
 def _guards_corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Those of a hypothesis, the guards among them with Holm's correction."""
-    tested = [c for c in comparisons if c.role == "guard" and c.p is not None]
-    adjusted = dict(zip((c.id for c in tested), adjust([c.p for c in tested]).adjusted, strict=True))
-    return [_corrected(c, adjusted[c.id], len(tested)) if c.id in adjusted else c for c in comparisons]
+    guards = [c for c in comparisons if c.role == "guard"]
+    corrected = adjust([1.0 if c.p is None else c.p for c in guards]).adjusted  # what is not tested counts all the same
+    adjusted = {c.id: p for c, p in zip(guards, corrected, strict=True) if c.p is not None}
+    return [_corrected(c, adjusted[c.id], len(guards)) if c.id in adjusted else c for c in comparisons]
 
 
 def _corrected(comparison: Comparison, p: float | None, tests: int) -> Comparison:
@@ -103,15 +105,17 @@ def _unstable(analysis: Analysis, regime: str) -> bool | None:
     return None if arm is None else arm.unstable
 
 
-def _equivalent(analysis: Analysis, comparison: Comparison) -> bool:
-    standing = standing_of(analysis, comparison.variant, comparison.regime)
-    return not comparison.at_grid_rates and equivalent_with_diverged(comparison, standing)
+def _equivalent(comparison: Comparison) -> bool:
+    """With every run of the variant there: a run that it alone lost may be the change."""
+    if comparison.at_grid_rates or lost_alone(comparison, comparison.variant):
+        return False
+    return comparison.equivalence is not None and bool(comparison.equivalence.equivalent)
 
 
 def _is_shown(analysis: Analysis, comparison: Comparison, outcome: Literal["better", "worse"]) -> bool:
     standing = standing_of(analysis, comparison.variant, comparison.regime)
     shown = comparison.outcome == outcome and not comparison.at_grid_rates
-    return shown and holds_with_diverged(analysis, comparison, standing)
+    return shown and holds_with_lost(analysis, comparison, standing)
 
 
 # --- the rules ------------------------------------------------------------------------------------------------
@@ -127,7 +131,7 @@ def _no_change(analysis: Analysis, hypothesis: Hypothesis) -> Judgement:
     changed = [c for c in stable if _is_shown(analysis, c, "better") or _is_shown(analysis, c, "worse")]
     if changed:
         return _judged("rejected", HypothesisReason.CHANGED, *changed)
-    if all(_equivalent(analysis, comparison) for comparison in stable):
+    if all(map(_equivalent, stable)):
         return _judged("supported", HypothesisReason.EQUIVALENT, *stable)
     return _judged("undecided", HypothesisReason.NOTHING_SHOWN, *stable)
 
@@ -146,7 +150,7 @@ def _worse_though_smoother(analysis: Analysis, hypothesis: Hypothesis) -> Judgem
         return _judged("supported", HypothesisReason.WORSE_AND_SMOOTHER, *parts)
     if worse:
         return _judged("undecided", HypothesisReason.WORSE_NOT_SMOOTHER, *worse)
-    harmless = [c for c in usable if _is_shown(analysis, c, "better") or _equivalent(analysis, c)]
+    harmless = [c for c in usable if _is_shown(analysis, c, "better") or _equivalent(c)]
     if len(harmless) == len(usable):
         return _judged("rejected", HypothesisReason.NOT_WORSE, *harmless)
     return _judged("undecided", HypothesisReason.NOTHING_SHOWN, *usable)
@@ -186,7 +190,8 @@ def _restores_stability(analysis: Analysis, _: Hypothesis) -> Judgement:
 
 
 def _is_lower(comparison: Comparison) -> bool:
-    return comparison.delta is not None and comparison.delta < 0 and comparison.regime != TUNED
+    lower = comparison.delta is not None and comparison.delta < 0 and comparison.regime != TUNED
+    return lower and not lost_alone(comparison, comparison.variant)
 
 
 def _has_no_gain(comparison: Comparison) -> bool:

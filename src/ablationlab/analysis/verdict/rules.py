@@ -3,9 +3,9 @@
 0. nothing sensitive was measured, neither the primary metric nor a difference in stability: no-verdict;
 1. the variant is shown less stable: keep-baseline;
 2. the baseline is unstable and a gain is shown: adopt-in-regime if the primary metric and every guard keep their
-   margins and no run of the variant alone is missing, else trade-off;
-3. equivalent within the smallest effect that matters: tie, broken by the tie-breakers in their order; inconclusive
-   while runs of the variant alone are missing; keep-provisionally if it fails beyond the margin, as counted;
+   margins and it fails beyond the margin in no registered way, as counted, else trade-off;
+3. equivalent within the smallest effect that matters: tie, broken by the tie-breakers in their order;
+   keep-provisionally if it fails beyond the margin, as counted;
 4. shown worse on the primary metric: keep-baseline;
 5. shown better: keep-provisionally if it fails beyond the margin, as counted; trade-off if a guard or a registered
    secondary is shown worse, or would be if its worst runs were less bad; adopt if every guard and the stability are
@@ -14,12 +14,14 @@
    baseline did not, where it fails beyond the margin, as counted, or where it would be shown worse if its worst runs were
    less bad.
 
-A claim must hold with diverged runs counted (`stats.failures.with_diverged`): what speaks for the variant (3 and 5) with
-its own, "worse" (4) with the baseline's. So a run that diverges instead of finishing never makes the verdict on its arm
-better.
+What speaks for the variant (2, 3, 5, tie-breakers, hypotheses) must hold with every run counted as failed that it alone
+lost (`evidence.lost_alone`): one that diverged, one whose value is no number, and one that is missing beside the
+baseline's. "Worse" (4) must hold with the baseline's diverged runs counted (`stats.failures.with_diverged`). So a run that
+diverges, or is not there, never makes the verdict on its arm better; where runs are missing and what is there does not
+outweigh it, the verdict is inconclusive.
 
-"Shown" is by the registered test, corrected over its family, at its alpha. A difference in stability is corrected for every
-place looked at, and the same correction judges the hypothesis `restores-stability`.
+"Shown" is by the registered test, corrected over its family as it was sealed, at its alpha. A difference in stability is
+corrected for every sealed place, and the same correction judges the hypothesis `restores-stability`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence, sure_effect
-from ablationlab.analysis.verdict.evidence import Evidence, gather
+from ablationlab.analysis.verdict.evidence import Evidence, gather, lost_alone
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.verdict import (
     Decision,
@@ -120,8 +122,10 @@ def _restores(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.STABILITY_UNKNOWN)
     if not evidence.standing.gained:
         return RuleAnswer(Reason.GAIN_NOT_SHOWN if evidence.baseline_unstable else Reason.BASELINE_STABLE)
+    if evidence.may_be_less_stable:
+        return RuleAnswer(Reason.RUNS_MISSING, Decision.INCONCLUSIVE)
     kept = evidence.primary is not None and all(cost.shown == "kept" for cost in evidence.costs)
-    if kept and not evidence.variant_missing:
+    if kept and not evidence.fails_beyond_margin:
         return RuleAnswer(Reason.GAIN_WITHIN_MARGINS, Decision.ADOPT_IN_REGIME)
     return RuleAnswer(Reason.GAIN_AT_A_COST, Decision.TRADE_OFF)
 
@@ -137,14 +141,19 @@ def _equivalent(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED)
     if not tost.equivalent:
         return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
-    if not evidence.equivalence_holds:
+    real = evidence.primary.outcome in ("better", "worse")
+    return _outweighed(evidence, holds=evidence.equivalence_holds) or RuleAnswer(
+        Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE
+    )
+
+
+def _outweighed(evidence: Evidence, *, holds: bool) -> RuleAnswer | None:
+    """What keeps a claim for the variant from being made: it does not hold with lost runs counted, or it fails too often."""
+    if not holds and evidence.variant_diverged:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
     if evidence.fails_beyond_margin:
         return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
-    if evidence.variant_missing:  # not left to the rules below: a run that is missing must not turn a tie into adoption
-        return RuleAnswer(Reason.EQUIVALENT_BUT_MISSING, Decision.INCONCLUSIVE)
-    real = evidence.primary.outcome in ("better", "worse")
-    return RuleAnswer(Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE)
+    return None if holds else RuleAnswer(Reason.RUNS_MISSING, Decision.INCONCLUSIVE)
 
 
 def _worse(evidence: Evidence) -> RuleAnswer:
@@ -164,16 +173,19 @@ def _better(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     if evidence.primary.outcome != "better":
         return RuleAnswer(Reason.NOT_BETTER)
-    if not evidence.holds:
-        return RuleAnswer(Reason.SURVIVORS_ONLY)
-    if evidence.fails_beyond_margin:
-        return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
+    # A tie that lost runs undo is no gain either.
+    tied = evidence.primary.equivalence is not None and bool(evidence.primary.equivalence.equivalent)
+    if outweighed := _outweighed(evidence, holds=evidence.holds and not tied):
+        return outweighed
     if evidence.shown_worse or evidence.broken_guards:
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
     if evidence.hidden_costs:
         return RuleAnswer(Reason.BETTER_WITH_BAD_RUNS, Decision.TRADE_OFF)
-    safe = evidence.standing.non_inferior and not evidence.variant_diverged and not evidence.variant_missing
-    if safe and all(guard.shown == "kept" for guard in evidence.guards):
+    if (
+        evidence.standing.non_inferior
+        and not evidence.lacking
+        and all(guard.shown == "kept" for guard in evidence.guards)
+    ):
         return RuleAnswer(Reason.BETTER_AND_SAFE, Decision.ADOPT)
     return RuleAnswer(Reason.BETTER_NOT_ALL_SHOWN, Decision.ADOPT_PROVISIONALLY)
 
@@ -255,7 +267,7 @@ def break_tie(evidence: Evidence) -> TieBreak:
     favours = None
     if decided is not None and decided.outcome == "worse":
         favours = evidence.analysis.baseline
-    elif decided is not None and not speaks_against(evidence):
+    elif decided is not None and not speaks_against(evidence) and not any(lost_alone(c, c.variant) for c in asked):
         favours = evidence.variant
     return TieBreak(
         asked=tuple(comparison.id for comparison in asked),
@@ -267,8 +279,8 @@ def break_tie(evidence: Evidence) -> TieBreak:
 
 def speaks_against(evidence: Evidence) -> bool:
     """Whether anything that was seen keeps a tie-breaker from speaking for the variant."""
-    seen = (evidence.broken_guards, evidence.shown_worse, evidence.variant_diverged, evidence.variant_missing)
-    return any(seen) or evidence.fails_more
+    seen = (evidence.broken_guards, evidence.shown_worse, evidence.hidden_costs, evidence.lacking)
+    return any(seen) or evidence.fails_more is not None
 
 
 def _comparisons(evidence: Evidence, name: str) -> list[Comparison]:
@@ -311,7 +323,7 @@ def _need(evidence: Evidence) -> Need:
         return Need.STABLE_TRAINING
     if primary.n < 3:
         return Need.THREE_PAIRS
-    if evidence.variant_missing and evidence.equivalence_holds:
+    if evidence.variant_missing:
         return Need.MISSING_RUNS
     if not primary.delta_sd:
         return Need.VARIATION
