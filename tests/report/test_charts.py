@@ -305,9 +305,8 @@ print("Written:", *(path.name for path in written))
 """
 
 
-@pytest.mark.parametrize("gigabytes", [4, 5])
-def test_a_report_with_little_address_space_is_written_without_its_charts(results: Results, tmp_path: Path, gigabytes):
-    words = [warm.FRESH, "-c", LITTLE_ADDRESS_SPACE, results.folder, tmp_path, str(gigabytes)]
+def test_a_report_with_little_address_space_is_written_without_its_charts(results: Results, tmp_path: Path):
+    words = [warm.FRESH, "-c", LITTLE_ADDRESS_SPACE, results.folder, tmp_path, "4"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     *notes, last = done.stdout.splitlines()
     assert any(note.startswith("Not drawn: ") and "was killed by signal" in note for note in notes)

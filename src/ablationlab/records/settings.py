@@ -101,7 +101,7 @@ SeveralSeeds = Annotated[tuple[Natural, ...], Field(min_length=2), BeforeValidat
 class Frozen(BaseModel):
     """A settings table: no unknown keys, no coercion, no mutation, no NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def changed(self, **fields: Any) -> Self:
         """A validated copy with *fields* replaced; `StudyError` names what cannot be, and what can."""

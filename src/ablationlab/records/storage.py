@@ -302,7 +302,7 @@ def read_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> bytes:
 class StoredValue(BaseModel):
     """A frozen piece of a record."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Record(StoredValue):
