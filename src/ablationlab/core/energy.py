@@ -23,11 +23,11 @@ _ASK = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
 class EnergyMeter:
     """Adds up joules by source while it is open. A source that cannot be read at the start is left out."""
 
-    def __init__(self, *, gpu: bool, powercap: Path = POWERCAP, sample_seconds: float = SAMPLE_SECONDS) -> None:
+    def __init__(self, *, gpu: bool, powercap: Path = POWERCAP) -> None:
         self.joules: dict[EnergySource, float] = {}
         self.seconds = 0.0
         self._packages = sorted(powercap.glob("intel-rapl:[0-9]"))  # deeper ones are parts of these
-        self._gpu, self._sample_seconds = gpu and shutil.which(_ASK[0]) is not None, sample_seconds
+        self._gpu = gpu and shutil.which(_ASK[0]) is not None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -51,7 +51,7 @@ class EnergyMeter:
         self.seconds = time.monotonic() - self._began
 
     def _run(self) -> None:
-        while not self._end.wait(self._sample_seconds):
+        while not self._end.wait(SAMPLE_SECONDS):
             self._sample()
 
     def _sample(self) -> None:

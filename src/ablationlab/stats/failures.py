@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from scipy import special
@@ -42,27 +42,19 @@ _GRID: Final = 101
 _AHEAD: Final = 6
 
 
-def failure_bound(
-    variant: Sequence[bool],
-    reference: Sequence[bool],
-    *,
-    alpha: float = 0.05,
-    method: Literal["exact", "score"] | None = None,
-) -> FailureBound:
+def failure_bound(variant: Sequence[bool], reference: Sequence[bool], *, alpha: float = 0.05) -> FailureBound:
     """Upper bound, one-sided at level 1 - alpha, of the variant's failure rate less the reference's; place i is one seed."""
     if len(variant) != len(reference):
         raise StatisticsError(f"variant and reference must pair by seed, got {len(variant)} and {len(reference)} runs")
     n, alpha = len(variant), fraction("alpha", alpha)
     only_variant = sum(bool(v) and not r for v, r in zip(variant, reference, strict=True))
     only_reference = sum(bool(r) and not v for v, r in zip(variant, reference, strict=True))
-    name = method or ("exact" if n <= EXACT_UP_TO else "score")
-    upper = None
-    if n:
-        bound = exact_upper_bound if name == "exact" else score_upper_bound
-        upper = bound(only_variant, only_reference, n, alpha)
+    exact = n <= EXACT_UP_TO
+    bound = exact_upper_bound if exact else score_upper_bound
+    upper = bound(only_variant, only_reference, n, alpha) if n else None
     estimate = (only_variant - only_reference) / n if n else None
     return FailureBound(
-        name,
+        "exact" if exact else "score",
         n,
         sum(map(bool, variant)),
         sum(map(bool, reference)),

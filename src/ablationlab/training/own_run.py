@@ -353,10 +353,10 @@ def _given(saved: Any, tensors: Mapping[str, Any]) -> Any:
 # ---- reported.jsonl -----------------------------------------------------------------------------------------------------
 
 
-def parsed_lines(path: Path, data: bytes, first: int = 1) -> list[dict[str, Any]]:
-    """The complete lines of a reported.jsonl, of which *data* is a part that begins at line *first*."""
+def parsed_lines(path: Path, data: bytes) -> list[dict[str, Any]]:
+    """The complete lines of a reported.jsonl."""
     lines = []
-    for number, line in enumerate(data.split(b"\n")[:-1], start=first):
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         if not line.strip():
             continue
         try:

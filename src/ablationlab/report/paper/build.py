@@ -14,7 +14,7 @@ from ablationlab.core import format
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison, Seed
 from ablationlab.records.results import Results
-from ablationlab.records.settings import Author, StudyText
+from ablationlab.records.settings import StudyText
 from ablationlab.records.verdict import RANK, Decision, Need, VariantVerdict
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
@@ -52,11 +52,10 @@ def document_of(
     *,
     title: str = "",
     text: StudyText | None = None,
-    authors: Sequence[Author] = (),
 ) -> PaperDocument:
     """The paper of one study, or of several; *pictures* are by the study that they show, or "" for those of all.
 
-    *title*, *text* and *authors* take the place of those of the studies.
+    *title* and *text* take the place of those of the studies.
     """
     views = [StudyView(results) for results in studies]
     labels = short_names([view.name for view in views])
@@ -66,10 +65,9 @@ def document_of(
     context = Context(views, pictures, title, own)
     parts = {name: context.render(f"{name}.md.j2") for name in ("title", "byline", "header", "abstract", "body")}
     marks = context.marks
-    signed = authors or tuple(dict.fromkeys(author for view in views for author in view.authors))
     return PaperDocument(
         title=marks.words(parts["title"]),
-        authors=tuple(signed),
+        authors=tuple(dict.fromkeys(author for view in views for author in view.authors)),
         byline=marks.words(parts["byline"]),
         abstract=marks.parse(parts["abstract"]),
         body=marks.parse(parts["body"]),

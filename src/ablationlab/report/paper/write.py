@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.records.results import Results
-from ablationlab.records.settings import Author, StudyText
+from ablationlab.records.settings import StudyText
 from ablationlab.records.storage import replace
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.document import PaperDocument, Picture
@@ -55,7 +55,6 @@ def write_programme(
     *,
     title: str = "",
     text: StudyText | None = None,
-    authors: Sequence[Author] = (),
     say: Callable[[str], None] = print,
 ) -> Path:
     """Write one paper over several studies into *folder*; the path of the PDF."""
@@ -66,7 +65,7 @@ def write_programme(
         raise AblationLabError(f"two of the results are of the study {twice[0]!r}; give each study once")
     replace(folder / REFERENCES, b"")
     drawn = programme_pictures(studies, say) if len(studies) > 1 else {"": pictures(studies[0], say=say)}
-    document = document_of(studies, drawn, title=title, text=text, authors=authors)
+    document = document_of(studies, drawn, title=title, text=text)
     write_sources(document, drawn, folder)
     return _compiled(folder, folder / "paper.pdf")
 
