@@ -19,7 +19,7 @@ from ablationlab.pipeline import conclude
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.evaluation import Evaluation
 from ablationlab.records.plan import Plan
-from ablationlab.records.results import Results, read_runs, without_weights
+from ablationlab.records.results import Results, Stale, read_runs, without_weights
 from ablationlab.records.seal import AlteredError, RunSeal, close_evaluation, seal_evaluation
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.records.verdict import Verdict
@@ -278,7 +278,7 @@ def test_the_analysis_names_what_it_was_made_from_and_is_outdated_by_a_new_file(
     assert Results.open(folder).stale == ()
     seal = ResultsFolder(folder).run(RUN).seal
     RunSeal.read(seal).model_copy(update={"before": {"evaluation.json": "0" * 64}}).replace(seal)
-    assert Results.open(folder).stale == (f"runs/{RUN}/seal.json is not the one that analysis.json names",)
+    assert Results.open(folder).stale == (Stale("changed", f"runs/{RUN}/seal.json"),)
 
 
 @pytest.mark.parametrize(

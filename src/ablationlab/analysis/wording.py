@@ -51,7 +51,7 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan
-from ablationlab.records.results import Run
+from ablationlab.records.results import Run, Stale
 from ablationlab.records.run import Divergence, Result, RunRecord
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import (
@@ -389,6 +389,21 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     ),
     DeviationCode.NO_CRITERIA: "The study registers no criteria: every comparison and verdict is exploratory.",
 }
+
+
+_STALE = {
+    "other-analysis": "{file} follows from another analysis than analysis.json",
+    "other-plan": "{file} belongs to another plan than plan.lock",
+    "new": "{file} is new since analysis.json was written",
+    "gone": "{file} is gone since analysis.json was written",
+    "changed": "{file} is not the one that analysis.json names",
+    "damaged": "{file} {damage}",
+}
+
+
+def stale(reason: Stale) -> str:
+    """Why an analysis or a verdict is not that of the records, as a clause."""
+    return _STALE[reason.code].format(file=reason.file, damage=reason.damage)
 
 
 def deviation(known: Deviation) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,6 +64,15 @@ class Damage:
 
     file: str
     text: str
+
+
+@dataclass(frozen=True)
+class Stale:
+    """Why the analysis or the verdict is not that of the records: a file, and what is the matter with it."""
+
+    code: Literal["other-analysis", "other-plan", "new", "gone", "changed", "damaged"]
+    file: str
+    damage: str = ""
 
 
 class Reader:
@@ -420,7 +429,7 @@ class Results:
         return tuple(self.reader.damage.values())
 
     @cached_property
-    def stale(self) -> tuple[str, ...]:
+    def stale(self) -> tuple[Stale, ...]:
         """Why the analysis or the verdict is not that of these records; empty where it is."""
         return tuple(_why_stale(self))
 
@@ -658,29 +667,27 @@ def _parquet(path: Path) -> pd.DataFrame | None:
         raise RecordError(f"{path} cannot be read as Parquet: {error}") from error
 
 
-def _why_stale(results: Results) -> list[str]:
+def _why_stale(results: Results) -> Iterator[Stale]:
     plan, analysis, verdict = results.plan, results.analysis, results.verdict
     if analysis is None:
-        return []
-    reasons = []
+        return
     if verdict is not None and verdict.analysis_hash != analysis.sealed().seal:
-        reasons.append("verdict.json follows from another analysis than analysis.json")
+        yield Stale("other-analysis", "verdict.json")
     if plan is None or analysis.source != "records":
-        return reasons
+        return
     if analysis.source_hash != plan.plan_hash:
-        return [*reasons, "analysis.json belongs to another plan than plan.lock"]
+        yield Stale("other-plan", "analysis.json")
+        return
     now = results.inputs
-    reasons += [f"{file} is new since analysis.json was written" for file in now if file not in analysis.inputs]
+    yield from (Stale("new", file) for file in now if file not in analysis.inputs)
     unread = {f"runs/{run.id}/seal.json": run for run in results.runs if run.state == "damaged"}
     for file in analysis.inputs:
         if file in unread:
             lost = (unread[file].folder.record, unread[file].folder.result)
             named = [path.relative_to(results.folder).as_posix() for path in lost]
             found = [damage for name in named if (damage := results.reader.damage.get(name)) is not None]
-            reasons += [f"{damage.file} {damage.text}" for damage in found]
+            yield from (Stale("damaged", damage.file, damage.text) for damage in found)
         elif file not in now:
-            reasons.append(f"{file} is gone since analysis.json was written")
+            yield Stale("gone", file)
     both = [file for file in now if file in analysis.inputs]
-    return reasons + [
-        f"{file} is not the one that analysis.json names" for file in both if now[file] != analysis.inputs[file]
-    ]
+    yield from (Stale("changed", file) for file in both if now[file] != analysis.inputs[file])

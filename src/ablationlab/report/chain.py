@@ -8,6 +8,7 @@ from math import isclose
 from pathlib import Path
 from typing import Any, Literal
 
+from ablationlab.analysis import wording
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.format import counted, part
@@ -125,7 +126,7 @@ def _conclusions(results: Results) -> Iterator[Link]:
             damaged = damage.get(name)
             yield Link(name, "absent" if damaged is None else "differs", "" if damaged is None else damaged.text)
     if analysis is not None:
-        stale = [reason for reason in results.stale if not reason.startswith("verdict.json")]
+        stale = [wording.stale(reason) for reason in results.stale if reason.code != "other-analysis"]
         text = "; ".join(stale) or f"{analysis.seal}, made from {counted(len(analysis.inputs), 'file')}"
         text += f"; {counted(len(analysis.altered), 'altered file')} accepted" if analysis.altered else ""
         yield Link("analysis.json", "differs" if stale else "holds", text)

@@ -110,11 +110,12 @@ def with_analysis(results: Results, say: Say) -> Results:
     there = results.analysis is not None and results.verdict is not None and not results.stale and not damaged
     if there or results.plan is None or not any(run.done for run in results.runs):
         return results
-    if results.stale:
-        say("The analysis on disk is not that of these records (" + "; ".join(results.stale[:2]) + "): regenerated.")
-    from ablationlab.analysis import read_results
+    from ablationlab.analysis import read_results, wording
     from ablationlab.analysis.conclusion import conclude
 
+    if results.stale:
+        why = "; ".join(wording.stale(reason) for reason in results.stale[:2])
+        say(f"The analysis on disk is not that of these records ({why}): regenerated.")
     try:
         concluded = conclude(read_results(results.folder, None, cache=results.reader.cache))
     except AblationLabError as error:

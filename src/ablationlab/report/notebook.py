@@ -59,7 +59,10 @@ class Frames:
     @property
     def problems(self) -> tuple[str, ...]:
         """Files that are damaged, and why the analysis is not of these records, if so."""
-        return (*(f"{damage.file}: {damage.text}" for damage in self.results.problems), *self.results.stale)
+        from ablationlab.analysis import wording
+
+        damaged = (f"{damage.file}: {damage.text}" for damage in self.results.problems)
+        return (*damaged, *map(wording.stale, self.results.stale))
 
     def _without(self, name: str) -> str:
         damaged = [f"{damage.file}: {damage.text}" for damage in self.results.problems if damage.file == name]

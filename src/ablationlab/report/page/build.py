@@ -128,7 +128,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "planned": len(results.runs),
         "listed": len(listed.runs),
         "problems": results.problems,
-        "stale": results.stale,
+        "stale": [wording.stale(reason) for reason in results.stale],
         "no_charts": note,
         "answer": ""
         if analysis is None or results.verdict is None

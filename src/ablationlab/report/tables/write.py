@@ -67,7 +67,7 @@ def check_conclusions(results: Results) -> None:
         why = "; ".join(damaged) or f"{' and '.join(f'{name}.json' for name in missing)} missing"
         raise RecordError(f"{results.folder}: {why}. Without it there are no numbers to print; {again}")
     if results.stale:
-        lines = "\n".join(f"  - {line}" for line in results.stale[:5])
+        lines = "\n".join(f"  - {wording.stale(reason)}" for reason in results.stale[:5])
         more = f"\n  - and {len(results.stale) - 5} more" if len(results.stale) > 5 else ""
         raise RecordError(
             f"{results.folder}: the analysis is not that of the records as they are:\n{lines}{more}\n{again}"
