@@ -184,9 +184,13 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
 
 
 def sealed_sizes(dataset: Dataset, sources: Mapping[str, str]) -> dict[str, int]:
-    """How many tests each family was sealed with, whatever was measured; metrics that share a test count once."""
+    """How many tests each family was sealed with, whichever runs are there; metrics that share a test count once.
+
+    A measure of smoothness that no run of the study has, as of a trainer that reports none, is no test.
+    """
+    measured = {arm.metric for arm in dataset.values}
     asked = [(criterion.metric, criterion.regime) for criterion in dataset.criteria]
-    asked += [(name, regime) for name in dataset.stability.smoothness for regime in dataset.regimes]
+    asked += [(name, regime) for name in dataset.stability.smoothness if name in measured for regime in dataset.regimes]
     tests = {
         (question.family, sources.get(name, name), regime, pair)
         for name, regime in asked
