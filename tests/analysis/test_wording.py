@@ -80,7 +80,7 @@ def test_a_gate_says_what_it_measured():
         sensitive_tasks=("spelling",),
         tasks=2,
     )
-    assert sensitivity_reasons(gate) == [
+    assert list(map(plain, sensitivity_reasons(gate))) == [
         "the mean is over the 1 of 2 tasks that are sensitive: spelling",
         "mean baseline accuracy 0.251 on 1,000 items does not beat chance 0.250 (one-sided p = 0.40)",
         "the positive control differs in the wrong direction (mean delta −0.0412, 3 pairs, two-sided p < 0.0001)",

@@ -285,6 +285,19 @@ def test_what_differs_between_studies_is_told_of_those_it_is_true_of(programme, 
     assert "dropout: Dropout is 0.1." in text
 
 
+def test_the_abstract_counts_every_registered_place_at_which_stability_may_be_shown(programme, tmp_path):
+    """Variants x failures: diverged and failed are places as unstable is, and so are those at which nothing failed."""
+    asked = study(name="norm-hot", seeds=list(range(1, 13)), regimes={"default": {}, "hot": {"training": {"lr": 0.01}}})
+    breaks = ("none", "hot")
+    folder = made(tmp_path, made=asked, outcomes=lambda *at: None if at[:2] == breaks else outcome(*at))
+    stability = Results.open(folder).analysis.stability
+    shown = [gain for gain in (*stability.gains, *stability.parts) if gain.outcome == "more-stable"]
+    assert (len(shown), stability.places) == (2, 4)
+    assert "runs were unstable, a gain in stability is shown in two of four registered places" in said(
+        document(*programme, folder)
+    )
+
+
 def test_numbers_of_a_programme_name_their_study(programme):
     deltas = [claim for claim in claims_of(*programme) if claim["field"].endswith("/delta")]
     assert {claim["study"] for claim in deltas} == {"norm-first", "norm-again", "norm-other"}

@@ -29,6 +29,7 @@ from typing import Final
 MINUS: Final = "\N{MINUS SIGN}"
 DASH: Final = "\N{EN DASH}"
 NARROW: Final = "\N{NARROW NO-BREAK SPACE}"
+FIXED: Final = "\N{NO-BREAK SPACE}"
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -38,7 +39,7 @@ _MOST_DECIMALS = 6
 
 def plain(text: str) -> str:
     """The text with ordinary spaces, for a terminal or a file that is searched."""
-    return text.replace(NARROW, " ").replace("\N{NO-BREAK SPACE}", " ")
+    return text.replace(NARROW, " ").replace(FIXED, " ")
 
 
 def number(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
@@ -102,11 +103,11 @@ def p_value(p: float | None) -> str:
 
 
 def p_clause(p: float | None) -> str:
-    """A p-value for a sentence: ``p = 0.031``, ``p < 0.0001``."""
+    """A p-value for a sentence, on one line: ``p = 0.031``, ``p < 0.0001``."""
     if p is None:
         return "no p-value"
     text = p_value(p)
-    return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
+    return FIXED.join(("p", "<", text[1:]) if text.startswith("<") else ("p", "=", text))
 
 
 def percent(share: float | None, places: int = 0, *, sign: bool = False) -> str:

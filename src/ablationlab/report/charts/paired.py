@@ -178,7 +178,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
     if shown_equal:
         equal_at = " or ".join(dict.fromkeys(str(row["level"]) for row in shown_equal))
         effect_band += (
-            f" Thick bar: the {equal_at} interval of the equivalence test, which lies within the shaded band."
+            f" Thick bar, where equivalence is shown: the {equal_at} interval of that test, within the shaded band."
         )
     if all(comparison.design == "unpaired" for comparison in group):
         title = f"Differences in {name}, unpaired"

@@ -354,6 +354,7 @@ def config(*, dark: bool = False) -> dict[str, Any]:
             "labelPadding": 6,
             "tickSize": 4,
             "labelOverlap": True,
+            "labelSeparation": 6,
             "labelFlush": False,
             "labelLimit": 150,
         },

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablationlab.core.format import amount, count, duration, setting
+from ablationlab.core.format import amount, count, duration, setting, several
 from ablationlab.records.energy import overlap, read_energy
 from ablationlab.records.storage import read_json
 from ablationlab.report.page.sentences import unpaired
@@ -34,7 +36,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
     if plan.study.trainer is not None:
         own = plan.study.trainer
         return [
-            ("runs", f"{results.ended} of {len(results.runs)}", " × ".join(_counts(results))),
+            ("runs", f"{results.ended} of {len(results.runs)}", _counts(results)),
             ("trained by", "the study's own code", own.title),
             ("trained on", how.device_name, "precision and budget are the trainer's"),
             ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
@@ -45,7 +47,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
     sizes = dict.fromkeys(amount(size) for size in sorted(budget.parameters for budget in budgets))
     preset = None if plan.study.model is None else plan.study.model.preset
     return [
-        ("runs", f"{results.ended} of {len(results.runs)}", " × ".join(_counts(results))),
+        ("runs", f"{results.ended} of {len(results.runs)}", _counts(results)),
         (
             "budget of a run",
             f"{amount(first.tokens)} tokens",
@@ -72,10 +74,23 @@ def _corpus(corpus: Corpus) -> str:
     return f"{corpus.source}; {vocabulary}" if len(corpus.components) > 1 else vocabulary
 
 
-def _counts(results: Results) -> list[str]:
-    counts = [f"{len(results.variants)} variants", f"{len(results.seeds)} seeds"]
-    regimes = {run.regime for run in results.runs}
-    return [*counts, f"{len(regimes)} regimes"] if len(regimes) > 1 else counts
+def _counts(results: Results) -> str:
+    """What the runs are: those that are compared, as a product where they are one, and the others by what they are for."""
+    compared = [run for run in results.runs if run.planned.role == "compared"]
+    names = {
+        "variant": {run.variant for run in compared},
+        "seed": {run.seed for run in compared},
+        "regime": {run.regime for run in compared},
+    }
+    sizes = [several(len(found), name) for name, found in names.items() if name != "regime" or len(found) > 1]
+    whole = prod(map(len, names.values())) == len(compared)
+    others = Counter(run.planned.role for run in results.runs)
+    beside = [f"{count(others[role])} {words}" for role, words in _BESIDE.items() if others[role]]
+    return ", ".join([(" × " if whole else ", ").join(sizes), *beside])
+
+
+#: Runs that no comparison pairs at the study's own settings.
+_BESIDE = {"sweep": "at other rates", "gate": "for the gate", "noise": "for [noise]"}
 
 
 def version_table(results: Results) -> Table:

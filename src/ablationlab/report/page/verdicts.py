@@ -156,7 +156,10 @@ def _facts(
             equal = difference(comparison.delta, tost.low, tost.high)
             note += f"; equivalence test: {level(1 - 2 * tost.alpha)} interval {equal.range}"
         name = metric_of(comparison)
-        facts.append(Fact(f"difference in {name}", with_unit(shown.delta, shown.unit), note, link))
+        percent = shown.unit == "%"  # a longer unit would not fit beside the number
+        within = "" if percent or shown.unit in ("", "1") else f" ({shown.unit})"
+        value = with_unit(shown.delta, "%") if percent else shown.delta
+        facts.append(Fact(f"difference in {name}{within}", value, note, link))
         arm_values = (
             mean_sd(comparison.reference_mean, comparison.reference_sd),
             mean_sd(comparison.variant_mean, comparison.variant_sd),

@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.stability import is_swept_place
 from ablationlab.analysis.wording import ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
@@ -262,13 +263,15 @@ class StudyView:
         return metric_name(hypothesis.metric or "") if found is None else metric_of(found)
 
     @property
-    def registered_gains(self) -> list[StabilityGain]:
-        return [gain for gain in self.gains if gain.registered]
-
-    @property
-    def shown_gains(self) -> list[StabilityGain]:
-        """Registered differences in stability that are shown, either way."""
-        return [gain for gain in self.registered_gains if gain.outcome in ("more-stable", "less-stable")]
+    def shown_stability(self) -> tuple[list[object], list[object]]:
+        """The registered places at which a variant is shown more stable than the baseline, and those at which less."""
+        stability = self.analysis.stability
+        gains = () if stability is None else (*stability.gains, *stability.parts)
+        asked = [gain for gain in gains if gain.registered and gain.reference == self.baseline]
+        swept = [c for c in self.analysis.comparisons if is_swept_place(c, self.baseline)]
+        more = [*(g for g in asked if g.outcome == "more-stable"), *(c for c in swept if c.outcome == "better")]
+        less = [*(g for g in asked if g.outcome == "less-stable"), *(c for c in swept if c.outcome == "worse")]
+        return more, less
 
     @property
     def primary_unit(self) -> str:

@@ -142,9 +142,7 @@ class PaperWords:
         return self.value(text, comparison, self.interval_field(comparison), [interval.low, interval.high])
 
     def p(self, comparison: Comparison) -> Inline:
-        return self.value(
-            format.p_clause(comparison.p_adjusted).replace(" ", "\N{NO-BREAK SPACE}"), comparison, "p_adjusted"
-        )
+        return self.value(format.p_clause(comparison.p_adjusted), comparison, "p_adjusted")
 
     def sample(self, comparison: Comparison) -> Inline:
         return self.value(comparison.sample, comparison, "n")
