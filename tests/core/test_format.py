@@ -50,8 +50,8 @@ TEXTS = [
     (form.p_value(1.0), "1.00"),
     (form.p_value(3e-7), "<0.0001"),
     (form.p_value(None), "–"),
-    (form.p_clause(0.0051), "p\u00a0=\u00a00.0051"),
-    (form.p_clause(3e-7), "p\u00a0<\u00a00.0001"),
+    (form.p_clause(0.0051), "p = 0.0051"),
+    (form.p_clause(3e-7), "p < 0.0001"),
     (form.p_clause(None), "no p-value"),
     (form.percent(0.434), "43 %"),
     (form.percent(-0.434), "−43 %"),
@@ -94,6 +94,11 @@ TEXTS = [
 @pytest.mark.parametrize(("made", "text"), TEXTS)
 def test_a_value_has_one_text(made, text):
     assert plain(made) == text
+
+
+@pytest.mark.parametrize("p", [0.0051, 3e-7])
+def test_a_p_value_stays_on_one_line(p: float):
+    assert " " not in form.p_clause(p)
 
 
 @pytest.mark.parametrize(

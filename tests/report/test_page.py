@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ablationlab.report.charts import curves
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page import page_html, write_page
 from ablationlab.report.page.build import SECTIONS
-from ablationlab.report.page.design import strip
+from ablationlab.report.page.design import runs_words, strip
 from ablationlab.report.page.embed import by_column, json_for_script, packed, policy
 from analysis.builder import HYPOTHESES, build, outcome, seal_again, study
 from report.maker import full, made, sweep, unfolded
@@ -542,3 +543,16 @@ def test_report_says_what_it_wrote_and_what_is_wrong(tmp_path: Path, cli: Callab
     assert code == 2
     assert "neither plan.lock nor analysis.json" in errors
     assert "Traceback" not in errors
+
+
+def test_the_runs_at_a_glance_are_a_product_only_of_what_is_compared():
+    """A gate's seeds and a sweep's rates are no factor of the comparisons."""
+
+    def runs(role: str, *names: tuple[str, int]) -> list[SimpleNamespace]:
+        planned = SimpleNamespace(role=role)
+        return [SimpleNamespace(variant=arm, seed=seed, regime="default", planned=planned) for arm, seed in names]
+
+    compared = runs("compared", *((arm, seed) for arm in ("none", "norm") for seed in (1, 2, 3)))
+    gate = runs("gate", ("none", 101), ("none", 102))
+    assert runs_words(SimpleNamespace(runs=[*compared, *gate])) == "2 variants × 3 seeds, 2 for the gate"
+    assert runs_words(SimpleNamespace(runs=compared[1:])) == "2 variants, 3 seeds"

@@ -14,12 +14,13 @@ import pytest
 from ablationlab.core.errors import AblationLabError
 from ablationlab.pipeline import conclude
 from ablationlab.records.results import Results
+from ablationlab.records.settings import FrontEnd
 from ablationlab.report.paper import write_programme
 from ablationlab.report.paper.build import read_template
 from ablationlab.report.paper.document import Float, Heading, PaperDocument, words_of
 from ablationlab.report.paper.printing import Latex
 from ablationlab.report.paper.sources import claims_json
-from ablationlab.report.paper.study import short_names
+from ablationlab.report.paper.study import front_words, short_names
 from analysis.builder import outcome, seal_again, study
 
 from .test_paper import document, made, prose, said, shifted
@@ -365,3 +366,19 @@ def test_every_reference_to_a_table_or_figure_has_one(programme, tmp_path):
         floats = {block.key for block in paper.body if isinstance(block, Float)}
         asked = {piece.text for block in paper.blocks() for piece in words_of(block) if piece.kind == "ref"}
         assert asked <= floats
+
+
+def test_every_registered_decision_of_a_programme_stands_in_its_appendix_and_no_lead(programme):
+    main, appendix = document(*programme).parts()
+    assert not [block for block in main if isinstance(block, Float) and block.key == "decisions"]
+    table = next(block.body for block in appendix if isinstance(block, Float) and block.key == "decisions")
+    assert [row[0].text for row in table.rows] == ["first", "again", "other"]
+
+
+def test_arms_that_differ_before_block_1_are_told_apart():
+    norm, scaled = FrontEnd(norm="rmsnorm", gain=True), FrontEnd(scale="sqrt-width", place="token")
+    assert [front_words(front, FrontEnd()) for front in (FrontEnd(), norm, scaled)] == [
+        [],
+        ["block 1 reads RMSNorm(E_tok + E_pos)"],
+        ["block 1 reads √d · (E_tok)"],
+    ]

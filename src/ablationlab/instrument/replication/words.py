@@ -8,6 +8,7 @@ from ablationlab.analysis.wording import sensitivity_reasons
 from ablationlab.core.format import DASH, Difference, fixed, mean_sd, number, percent, setting
 from ablationlab.core.format import difference as format_difference
 from ablationlab.core.grouping import grouped
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.replication import ChangedSetting, ReplicatedDirection, ReplicatedFigure, Replication
 
 WITHIN = {"within": "yes", "outside": "no", "no-interval": "no interval", "not-measured": "not measured"}
@@ -180,4 +181,4 @@ def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:
 
 def _contrast(direction: ReplicatedDirection) -> str:
     where = "" if direction.regime == "default" else f" ({direction.regime})"
-    return f"{direction.variant} {direction.sign} in {direction.metric} than {direction.reference}{where}"
+    return f"{direction.variant} {direction.sign} in {metric_name(direction.metric)} than {direction.reference}{where}"

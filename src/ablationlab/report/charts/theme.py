@@ -354,10 +354,10 @@ def config(*, dark: bool = False) -> dict[str, Any]:
             "labelPadding": 6,
             "tickSize": 4,
             "labelOverlap": True,
-            "labelSeparation": 6,
             "labelFlush": False,
             "labelLimit": 150,
         },
+        "axisX": {"labelSeparation": 6},
         "axisY": {"domain": False, "ticks": False},
         "legend": {
             "labelColor": INK[pick],

@@ -36,7 +36,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
     if plan.study.trainer is not None:
         own = plan.study.trainer
         return [
-            ("runs", f"{results.ended} of {len(results.runs)}", _counts(results)),
+            ("runs", f"{results.ended} of {len(results.runs)}", runs_words(results)),
             ("trained by", "the study's own code", own.title),
             ("trained on", how.device_name, "precision and budget are the trainer's"),
             ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
@@ -47,7 +47,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
     sizes = dict.fromkeys(amount(size) for size in sorted(budget.parameters for budget in budgets))
     preset = None if plan.study.model is None else plan.study.model.preset
     return [
-        ("runs", f"{results.ended} of {len(results.runs)}", _counts(results)),
+        ("runs", f"{results.ended} of {len(results.runs)}", runs_words(results)),
         (
             "budget of a run",
             f"{amount(first.tokens)} tokens",
@@ -74,7 +74,7 @@ def _corpus(corpus: Corpus) -> str:
     return f"{corpus.source}; {vocabulary}" if len(corpus.components) > 1 else vocabulary
 
 
-def _counts(results: Results) -> str:
+def runs_words(results: Results) -> str:
     """What the runs are: those that are compared, as a product where they are one, and the others by what they are for."""
     compared = [run for run in results.runs if run.planned.role == "compared"]
     names = {

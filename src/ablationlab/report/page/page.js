@@ -144,7 +144,7 @@
   const views = new Map();
   function settings(small, width) {
     const base = dark() ? page.config.dark : page.config.light;
-    if (small) return { ...base, axis: { ...base.axis, labelFlush: true, labelFontSize: 10, titleFontSize: 11 } };
+    if (small) return { ...base, axis: { ...base.axis, labelFlush: true, labelFontSize: 10, titleFontSize: 11 }, axisX: { ...base.axisX, titleAnchor: "end", titleAlign: "right" } };
     const many = page.variants.length > page.colours;
     return { ...base, legend: { ...base.legend, columns: legendColumns(width), ...(many ? { labelFontSize: 10 } : {}) } };
   }

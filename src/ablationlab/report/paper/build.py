@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -32,6 +33,8 @@ from ablationlab.report.tables.study import (
 
 #: Rows of a table in the paper; the CSV files have all.
 MOST_ROWS, MOST_DECISIONS, MOST_MEANINGS = 24, 40, 8
+#: Decisions whose table stands in the text; that of more stands in the appendix.
+MOST_BESIDE = 16
 #: Rows of the appendix's tables that fill a page.
 PAGE_ROWS = 52
 #: Columns of the table of stability that only its CSV has.
@@ -128,7 +131,8 @@ class Context:
             "own_text": self.text,
             "groups": list(grouped((study.question or study.name, study) for study in studies).values()),
             "pictures": [picture for drawn in self.pictures.values() for picture in drawn],
-            "decisions": tables.decision_table(studies, MOST_DECISIONS),
+            "decisions": (decisions := tables.decision_table(studies, MOST_DECISIONS if one else sys.maxsize)),
+            "decisions_aside": not one or len(decisions[0].rows) > MOST_BESIDE,
             "all_changed": list(dict.fromkeys(name for study in studies for name in study.changed)),
             "baselines": list(dict.fromkeys(study.baseline for study in studies)),
             "has_leads": any(d.exploratory and study.registered for study in studies for d in study.decided),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.analysis.wording import DECISIONS
+from ablationlab.core.format import several
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.storage import slug
@@ -170,9 +171,14 @@ _FAR = 20
 _MOST_ROWS = 40
 
 
+def _end(row: dict[str, Any]) -> float:
+    return max(abs(row["low"]), abs(row["high"]))
+
+
 def _signed_powers(low: float, high: float) -> list[float]:
     """Zero and at most four powers of ten on either side, from about *low* to below *high*."""
-    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
+    first += last - first > 2  # over many decades, the power below *low* would stand on zero
     step = max(1, math.ceil((last - first) / 3))
     powers = [10.0**exponent for exponent in range(first, last + 1, step)]
     return [*(-power for power in reversed(powers)), 0.0, *powers]
@@ -212,8 +218,12 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
         )
     if len(rows) < 2:
         return None
-    ends = sorted(max(abs(row["low"]), abs(row["high"])) for row in rows)
+    ends = sorted(map(_end, rows))
     usual = ends[len(ends) // 4]
+    near = [row for row in rows if _end(row) <= _FAR * ends[len(ends) // 2]]
+    left_out = 0 if len(near) < 0.75 * len(rows) else len(rows) - len(near)
+    if left_out:
+        rows, ends = near, sorted(map(_end, near))
     far = usual > 0 and ends[-1] > _FAR * usual
     scale = alt.Scale(type="symlog", constant=usual) if far else alt.Scale(zero=True)
     first = next(
@@ -249,7 +259,13 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
         key="forest",
         title=f"The difference in {metric_name(metric)} behind every {'registered ' if chosen else ''}decision",
         caption="Variant minus baseline: estimate and deciding interval, at the level of the adjusted test. "
-        "Colour and shape: the verdict.",
+        "Colour and shape: the verdict."
+        + (
+            f" Not drawn: {several(left_out, 'decision')} whose intervals reach more "
+            f"than {_FAR} times as far as the median one."
+            if left_out
+            else ""
+        ),
         chart=alt.layer(*layers),
         data=kept.rows,
         alt=f"Estimates and intervals of {len(rows)} differences in {metric_name(metric)}.",

@@ -38,6 +38,7 @@ from ablationlab.records.settings import (
     DEFAULT_REGIME,
     TUNED,
     Author,
+    FrontEnd,
     ModelConfig,
     StudyText,
     TrainingConfig,
@@ -155,7 +156,7 @@ class StudyView:
         """Settings of the model that are not GPT-2's and that no sentence of the methods names."""
         fields = type(self.model).model_fields
         return [
-            f"{key} = {format.setting(float(value)) if type(value) in (int, float) else value}"
+            f"{key.replace('_', ' ')} = {_value(value)}"
             for key, value in self.model.model_dump(mode="json").items()
             if key not in _NAMED and value != fields[key].get_default(call_default_factory=True)
         ]
@@ -236,7 +237,7 @@ class StudyView:
             for key, value in run.model
             if key not in ("front", "preset") and value != getattr(base, key)
         ]
-        return "; ".join(different) or declared.about
+        return "; ".join([*different, *front_words(run.model.front, self.model.front)]) or declared.about
 
     @property
     def norms(self) -> set[str]:
@@ -599,6 +600,17 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     start = shared_start(names, 0.5)
     short = {name: name.removeprefix(start) for name in names}
     return short if len(set(short.values())) == len(set(names)) else {name: name for name in names}
+
+
+def front_words(front: FrontEnd, of_baseline: FrontEnd) -> list[str]:
+    """What an arm does between the embeddings and block 1, where the baseline does something else."""
+    if front == of_baseline:
+        return []
+    place = "E_tok" if front.place == "token" else "E_tok + E_pos"
+    norm = {"none": "", "layernorm": "LN", "rmsnorm": "RMSNorm", "center": "center"}[front.norm]
+    scale = "" if front.scale == 1 else "√d · " if front.scale == "sqrt-width" else f"{format.setting(front.scale)} · "
+    gradient = "" if front.gradient == 1 else f", gradient × {format.setting(front.gradient)}"
+    return [f"block 1 reads {scale}{norm}({place}){gradient}"]
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -70,6 +70,8 @@ def _bootstrap(comparison: Comparison) -> Interval | None:
 def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list[Comparison], int]:
     """(a row per decision with what it rests on, the comparisons behind the rows, how many rows were left out)."""
     every = [(study, decided) for study in studies for decided in study.decided]
+    if len(studies) > 1:  # leads stand in the tables of their studies
+        every = [(study, decided) for study, decided in every if not (decided.exploratory and study.registered)]
     several = any(len(study.regimes) > 1 for study in studies)
     metrics = len({decided.primary.metric for _, decided in every if decided.primary is not None}) > 1
     comparisons = [decided.primary for _, decided in every[:most] if decided.primary is not None]
