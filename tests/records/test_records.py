@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ablationlab.core.errors import RecordError, UnknownNameError
 from ablationlab.records.metrics import METRICS, checked_metrics
 from ablationlab.records.plan import Plan
+from ablationlab.records.results import Results
 from ablationlab.records.run import (
     METRICS_HEADER,
     Checkpoint,
@@ -309,3 +310,10 @@ def test_metrics_are_checked_when_they_are_written_not_when_they_are_read(tmp_pa
         checked_metrics({"validation_los": 1.0})
     with pytest.raises(ValueError, match="'gradient_norm' is not a run-level metric"):
         checked_metrics({"gradient_norm": 1.0})
+
+
+def test_runs_with_equal_recipes_share_one_in_memory(trained):
+    """Ten thousand runs of twenty arms held ten thousand recipes, in the plan and again in their records."""
+    results = Results.open(trained.results)
+    recipes = {id(recipe) for run in results.runs for recipe in (run.planned.recipe, run.record.recipe)}
+    assert (len(results.runs), len(recipes)) == (6, 3)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
+from weakref import WeakValueDictionary
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.records.environment import Environment, Git
@@ -291,6 +292,14 @@ class Recipe(StoredValue):
     budget: Budget
 
 
+_recipes: WeakValueDictionary[str, Recipe] = WeakValueDictionary()
+
+
+def _shared(recipe: Recipe) -> Recipe:
+    """The one object that stands for all equal recipes: ten thousand runs have twenty."""
+    return _recipes.setdefault(recipe.model_dump_json(), recipe)
+
+
 class OwnTrainerError(AblationLabError):
     """Something was asked of a run that only runs of this package's own loop have."""
 
@@ -316,7 +325,7 @@ class WithRecipe(StoredValue):
     id: str = Field(pattern=RUN_ID)
     seed: int
     streams: Streams | None = None
-    recipe: Recipe | None = None
+    recipe: Annotated[Recipe, AfterValidator(_shared)] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
 
     @property
