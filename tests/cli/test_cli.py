@@ -581,3 +581,18 @@ def test_memory_that_ends_outside_training_is_no_bug(cli, monkeypatch, error):
     assert code == 1
     assert "has no memory left" in printed
     assert "looks like a bug" not in printed
+
+
+def test_a_pipe_as_a_study_is_refused_and_nothing_waits_for_its_writer(cli, tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    code, _, errors = cli("power", tmp_path / "pipe.toml", "--sd", "0.1")
+    assert (code, "is not a regular file" in errors) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["trend", "x" * 5000], ["power", "\x1b[31mred.toml"]])
+def test_names_in_errors_are_neither_bugs_nor_obeyed_by_the_terminal(cli, words):
+    code, _, errors = cli(*words)
+    assert code == 2
+    assert "looks like a bug" not in errors
+    assert "\x1b" not in errors
+    assert len(errors) < 500

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 #: Options that a results folder, judged by its own plan, does not take.
 TABLE = "For a table of your own runs"
+_MOST_STUDIES = 1_000_000
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[
     float | None,
@@ -345,8 +346,8 @@ def power(
     spread, other_lengths = pilots[0] if pilots else None, pilots[1:]
     plans = power_plans(resolved, spread, sd, discordance)
     chances = instabilities(resolved, unstable or ())
-    if studies < 1:
-        raise AblationLabError(f"--studies {studies}: at least one is needed")
+    if not 1 <= studies <= _MOST_STUDIES:
+        raise AblationLabError(f"--studies {studies}: must be between 1 and {_MOST_STUDIES}")
     simulated = decision_power(
         resolved,
         plans.rows,

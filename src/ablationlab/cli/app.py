@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import re
 import sys
 
 from cyclopts import UNSET, App, CycloptsError, Parameter, ValidationError
@@ -49,18 +51,22 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to fail
     console = Console(stderr=True, soft_wrap=True)
+
+    def tell(text: str) -> None:
+        console.print(f"error: {_CONTROL.sub(chr(0xFFFD), text)}", markup=False, highlight=False)
+
     try:
         sys.exit(app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or OK)
     except CycloptsError as error:
         if debug:
             raise
-        console.print(f"error: {_usage(error)}\nSee: {_help_of(error)}", markup=False, highlight=False)
+        tell(f"{_usage(error)}\nSee: {_help_of(error)}")
         sys.exit(USAGE)
     except AblationLabError as error:
         leave_if_stopped()
         if debug:
             raise
-        console.print(f"error: {error}", markup=False, highlight=False)
+        tell(str(error))
         sys.exit(FAILED if isinstance(error, RunFailure) else USAGE)
     except BrokenPipeError:
         sys.exit(OK)
@@ -68,11 +74,14 @@ def main(arguments: list[str] | None = None) -> None:
         leave_if_stopped()
         if debug:
             raise
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            tell(f"{str(error.filename)[:60]}...: no file has a name that long")
+            sys.exit(USAGE)
         from ablationlab.core.code import place_of
 
         place, what = place_of(error), f"{type(error).__name__}: {error}"
         if place is not None:  # the study's own code raised, outside of a run: while its parts are counted, say
-            console.print(f"error: {place}: {what}", markup=False, highlight=False)
+            tell(f"{place}: {what}")
             sys.exit(USAGE)
         why = "This looks like a bug in ablationlab; --debug shows where."
         if any(words in what for words in _NO_MEMORY):
@@ -80,10 +89,12 @@ def main(arguments: list[str] | None = None) -> None:
                 "This machine, or a limit set on it, has no memory left. What was finished before is intact; free some, or "
                 "use fewer --workers, and run the same command again."
             )
-        console.print(f"error: {what}\n{why}", markup=False, highlight=False)
+        tell(f"{what}\n{why}")
         sys.exit(FAILED)
 
 
+#: What a terminal would obey in the names and values that an error repeats: control characters, and those that turn text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 #: What Python, torch and the system say where memory ends, here or in a worker.
 _NO_MEMORY = ("MemoryError", "not enough memory", "out of memory", "can't start new thread", "Cannot allocate memory")
 

@@ -16,10 +16,11 @@ from pydantic import ValidationError
 
 from ablationlab.core.code import CodeFile, using
 from ablationlab.core.code import load as load_code
-from ablationlab.core.errors import CodeError, Problem, StudyError, nearest
+from ablationlab.core.errors import CodeError, Problem, RecordError, StudyError, nearest
 from ablationlab.core.problems import problems_of
 from ablationlab.model.parts import MLPS, PARTS
 from ablationlab.records.settings import Factors, ModelConfig, Study, flattened, looks_like_path, merged, validated
+from ablationlab.records.storage import read_regular
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
@@ -179,14 +180,16 @@ def _where_written(problem: Problem) -> Problem:
 def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
     """Read, override and validate a study file; a path in it, of a corpus or the paper's text, is relative to the file."""
     try:
-        text = path.read_bytes().decode()
+        if path.is_dir():
+            raise StudyError(str(path), [Problem("", "is a folder, not a study file")])
+        text = read_regular(path).decode()
         data = tomllib.loads(text)
     except FileNotFoundError:
         siblings = [str(file) for file in sorted(path.parent.glob("*.toml"))]
         problem = Problem("", "no such study file", nearest=nearest(str(path), siblings))
         raise StudyError(str(path), [problem]) from None
-    except IsADirectoryError:
-        raise StudyError(str(path), [Problem("", "is a folder, not a study file")]) from None
+    except RecordError:  # a pipe, whose writer nobody waits for, or a device
+        raise StudyError(str(path), [Problem("", "is not a regular file")]) from None
     except OSError as error:
         raise StudyError(str(path), [Problem("", f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.core.errors import Problem, StudyError
-from ablationlab.records.storage import slug
+from ablationlab.core.errors import Problem, RecordError, StudyError
+from ablationlab.records.storage import read_regular, slug
 
 if TYPE_CHECKING:
     from ablationlab.records.settings import Study
@@ -77,8 +77,8 @@ def _named_folder(data: Mapping[str, Any]) -> Path | None:
 def _tables(study: Path) -> dict[str, Any]:
     """Of a study file, unchecked; none where it cannot be read."""
     try:
-        return tomllib.loads(study.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return tomllib.loads(read_regular(study).decode())
+    except (OSError, RecordError, ValueError, RecursionError):
         return {}
 
 
