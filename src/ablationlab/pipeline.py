@@ -473,6 +473,7 @@ def train(
     from ablationlab.training.executors.job import Job
 
     corpus = None
+    leads = ranks is None or ranks.leads
     _ask(study, results, trust=options.trust_code)
     with study_code(study, results):
         if ranks is None:
@@ -485,8 +486,7 @@ def train(
         else:
             processes = ranks.world
             plan, drift = _sealed_by_the_leader(study, results, options, ranks, listen)
-    leads = ranks is None or ranks.leads
-    notices = study_warnings(study) if leads else ()  # one rank says it
+        notices = study_warnings(study) if leads else ()  # one rank says it
     notices = (*notices, *filter(None, [code_notice(study), _layout_notice(study, options.executor)]))
     if ranks is None and study.use and study.trainer is None:
         _measure_again(plan, study, results)

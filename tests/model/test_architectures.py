@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -70,6 +71,7 @@ def logits(weights: dict[str, Tensor], model: ModelConfig, tokens: Tensor, **how
         ("GPT-2", BASE.changed(mlp="relu", tied=False)),
         ("Llama", LLAMA),
         ("Llama", LLAMA.changed(kv_heads=2, biases=True, rotary_base=500.0, tied=True)),
+        ("Mistral", LLAMA.changed(kv_heads=2, window=5)),
         ("Qwen3", LLAMA.changed(kv_heads=1, qk_norm="rmsnorm")),
         ("OLMo-2", LLAMA.changed(norm_place="output", qk_norm="rmsnorm", qk_norm_over="width", kv_heads=2)),
         ("Gemma-2", GEMMA2),
@@ -77,6 +79,7 @@ def logits(weights: dict[str, Tensor], model: ModelConfig, tokens: Tensor, **how
         ("nanochat", NANOCHAT),
         ("GPT-NeoX", NEOX.changed(parallel=True)),
         ("GPT-NeoX", NEOX.changed(mlp="silu", rotary_fraction=1.0)),
+        ("GPT-NeoX", NEOX.changed(width=36, rotary_fraction=0.222222)),
     ],
 )
 def test_logits_are_those_of_transformers_on_the_same_weights(name, model, tmp_path):
@@ -430,6 +433,24 @@ def test_impossible_combinations_are_refused_with_key_value_and_reason(changes, 
     # Also where the setting at fault is one that is not written.
     with pytest.raises(ValidationError):
         validated(ModelConfig, {**BASE.model_dump(include={"layers", "width", "heads", "context"}), **changes})
+
+
+def test_a_fraction_named_in_a_refusal_is_taken_and_transformers_rotates_as_many():
+    for size in (3, 9, 14, 24, 100):
+        for count in range(1, size + 1):
+            fraction = count / size
+            try:
+                model = BASE.changed(width=size, heads=1, position="rotary", rotary_fraction=fraction)
+            except StudyError as error:
+                assert count % 2
+                for named in re.findall(r"0\.\d+|\b1\b", str(error).partition("even number: ")[2]):
+                    again = BASE.changed(width=size, heads=1, position="rotary", rotary_fraction=float(named))
+                    assert abs(again.rotated - count) == 1
+                    factor = config_of(again)["rope_parameters"]["partial_rotary_factor"]
+                    assert int(size * factor) == again.rotated  # as GPT-NeoX there computes it
+            else:
+                assert model.rotated == int(size * fraction) or model.rotated == count  # what was taken before stays
+    assert BASE.changed(width=400, position="rotary", rotary_fraction=0.58).rotated == 58
 
 
 @every_setting

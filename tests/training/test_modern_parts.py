@@ -71,6 +71,7 @@ def test_an_exported_arm_is_a_llama(results, tmp_path):
             "probes.gradient-bound",
             "model.norm = 'layernorm'",
         ),
+        ({"probes": {"gradient-bound": 6}, "model.mlp": "relu2"}, "probes.gradient-bound", "model.mlp = 'relu2'"),
     ],
 )
 def test_impossible_models_are_refused_at_planning(tmp_path, changes, key, reason):

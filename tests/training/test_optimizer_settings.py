@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.parameters import parameters
-from ablationlab.model.rules import OPTIMIZERS
+from ablationlab.model.rules import OPTIMIZERS, rate_and_decay
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.training.stack import Member, Stack
 
@@ -171,3 +171,13 @@ def test_mup_scales_starts_and_rates_by_the_ratio_of_widths():
     assert [wide[name].rate for name in (up, head, tok, "blocks.0.norm1.gain")] == [0.25, 0.25, 1.0, 1.0]
     tied = {p.name: p for p in parameters(MODEL.changed(width=64, heads=8, mup_base=16))}
     assert (tied["final_norm.gain"].fill, tied["final_norm.gain"].rate) == (0.25, 0.25)
+
+
+def test_mup_takes_its_factor_out_of_a_decay_that_the_rate_multiplies_and_of_no_other():
+    matrix = next(
+        each for each in parameters(MODEL.changed(mup_base=4)) if each.in_products
+    )  # four times the base width
+    found = {
+        name: rate_and_decay(matrix, TRAINING.changed(optimizer=name)) for name in ("adamw", "lion", "muon", "adam")
+    }
+    assert found == {"adamw": (0.25, 0.4), "lion": (0.25, 0.4), "muon": (0.5, 0.2), "adam": (0.25, 0.1)}

@@ -120,6 +120,7 @@ def plan(
     count = worker_count(sealed, workers)
     with study_code(resolved, results):
         cost = estimate(sealed, count) if resolved.trainer is None else None
+        warnings = study_warnings(resolved)
     if cost is not None and (told := long_notice(cost, study)):
         printer.text(f"{told}\n")
     for part in plan_tables(sealed):
@@ -128,7 +129,7 @@ def plan(
     printer.text(own_trainer_summary(sealed, count) if cost is None else plan_summary(sealed, cost, count))
     if assumed := assumptions(resolved):
         printer.text(f"Assumed, since the study file does not say: {assumed}.")
-    for warning in study_warnings(resolved):
+    for warning in warnings:
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):
         printer.text(line)

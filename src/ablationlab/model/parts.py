@@ -39,7 +39,7 @@ class BlockPart(ABC):
     name: ClassVar[str]
     group: ClassVar[str]  # of its parameters, in the records of probes
     # Whether the bound of the probe `gradient-bound` holds for it: it then has `path`, and an MLP also `jacobian`.
-    has_gradient_bound: ClassVar[bool] = False
+    has_gradient_bound: bool = False
 
     @abstractmethod
     def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]: ...
@@ -174,7 +174,10 @@ class FeedForward(BlockPart):
 class Mlp(FeedForward):
     """Two linear layers around an activation: f(y U) D."""
 
-    has_gradient_bound = True
+    def __init__(self, activation: str) -> None:
+        super().__init__(activation)
+        # The bound takes the activation for the identity. The slopes of the others end near 1; that of relu2 grows with y U.
+        self.has_gradient_bound = activation != "relu2"
 
     def cost(self, model: ModelConfig) -> PartCost:
         """The hidden units are kept before and after the activation."""

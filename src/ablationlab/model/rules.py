@@ -330,15 +330,17 @@ def rate_group(parameter: Parameter) -> str:
 def rate_and_decay(parameter: Parameter, training: TrainingConfig) -> tuple[float, float]:
     """A parameter's factor of the learning rate, and its weight decay.
 
-    µP scales the update alone, so its factor is taken out of the decay, which is multiplied with the rate. An orthogonal
-    update grows with the root of the width less than one of Adam's does, so µP scales it by the root.
+    µP scales the update alone, so its factor is taken out of a decay that is multiplied with the rate; that of "adam" is part
+    of the gradient, where no rate enters. An orthogonal update grows with the root of the width less than one of Adam's does,
+    so µP scales it by the root.
     """
     own = parameter.rate
     if training.optimizer == "muon" and parameter.in_products:
         own = math.sqrt(own)
     decays = training.decay == "all" or parameter.is_matrix
     scale: float = getattr(training.lr_scale, rate_group(parameter))
-    return scale * own, training.weight_decay / own if decays else 0.0
+    decay = training.weight_decay / (1.0 if training.optimizer == "adam" else own)
+    return scale * own, decay if decays else 0.0
 
 
 def combination_problems(model: ModelConfig, training: TrainingConfig) -> Iterator[Problem]:

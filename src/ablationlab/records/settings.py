@@ -251,7 +251,7 @@ class ModelConfig(Frozen):
     @property
     def rotated(self) -> int:
         """How many numbers of a head are rotated, two by two."""
-        return int(self.head_width * self.rotary_fraction)
+        return _rotated(self.head_width, self.rotary_fraction)
 
     @property
     def hidden(self) -> int:
@@ -331,12 +331,19 @@ class ModelConfig(Frozen):
         if given.get("position") != "rotary" or "width" not in given or "heads" not in given:
             return fraction
         size = given["width"] // given["heads"]
-        if (rotated := int(size * fraction)) % 2 or not rotated:
+        if (rotated := _rotated(size, fraction)) % 2 or not rotated:
             text = f"rotary positions turn pairs of numbers, and {fraction:g} of a head's width of {size} is {rotated}"
-            even = [f"{count / size:g}" for count in range(2, size + 1, 2)]
-            allowed = f"with an even number: {', '.join(even)}" if even else "none: give fewer heads or a larger width"
-            raise ValueError(f"{text}; fractions {allowed}")
+            counts = (rotated - 1, rotated + 1) if rotated else (2,)
+            even = [f"{count / size:g}" for count in counts if 2 <= count <= size]
+            nearest = " and ".join(even) or "none: give fewer heads or a larger width"
+            raise ValueError(f"{text}; the nearest fractions with an even number: {nearest}")
         return fraction
+
+
+def _rotated(size: int, fraction: float) -> int:
+    """The whole part of *fraction* of a head's width; six digits of a fraction are enough to name an even number."""
+    close = int(size * (fraction + 1e-6))
+    return int(size * fraction) if close % 2 else close
 
 
 class RateScale(Frozen):

@@ -19,6 +19,7 @@ from ablationlab.core.format import count, counted, percent, plain
 from ablationlab.core.format import setting as in_figures
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
+from ablationlab.model.idle import idle, settings_of
 from ablationlab.model.parts import LOSS_TERMS, NORMS, OPTIONS, PARTS
 from ablationlab.model.rules import (
     OPTIMIZERS,
@@ -54,7 +55,7 @@ from ablationlab.records.settings import (
 )
 from ablationlab.study.probes import ALL, PROBES
 from ablationlab.study.trainers import trainer_problems, unused_settings
-from ablationlab.study.variants import VARIANTS, Variant, resolved
+from ablationlab.study.variants import VARIANTS, Variant, arm_data, resolved, variants_of
 
 #: Tests over patterns of signs: their p is never below 2 / 2^n.
 SIGN_TESTS = ("sign-flip", "wilcoxon")
@@ -486,7 +487,7 @@ def study_warnings(study: Study) -> tuple[str, ...]:
     """What a study may do and should think about: said when it is planned."""
     from ablationlab.stats import expected_false_positives, sign_flip_floor
 
-    warnings = [*_short_of_seeds(study), *_warmups(study)]
+    warnings = [*_short_of_seeds(study), *_warmups(study), *_without_effect(study)]
     if len(study.variants) > 1 and not any(criterion.role == "primary" for criterion in study.criteria):
         warnings.append(
             "no criterion has role = 'primary', so nothing will be decided; add [[criteria]] with metric, role and "
@@ -556,6 +557,44 @@ def _warmups(study: Study) -> list[str]:
             where = "" if regime == DEFAULT_REGIME else f" in the regime {regime}"
             found.append(f"training.warmup = {training.warmup} is more than half of the {steps} steps{where}")
     return found
+
+
+def _without_effect(study: Study) -> list[str]:
+    """Settings that the file or a variant writes and that none of its runs uses; variants that train the same model."""
+    if study.model is None or study.training is None:
+        return []
+    regimes = [study.in_regime(name) for name in study.regime_names()]
+    variants = variants_of(study)
+    arms = {name: [settings_of(*variant.arm(*regime)) for regime in regimes] for name, variant in variants.items()}
+    unused = {name: _in_all([idle(settings) for settings in arm]) for name, arm in arms.items()}
+    preset = () if study.model.preset is None else PRESETS[study.model.preset].shape
+    file = [f"model.{key}" for key in study.model.model_fields_set if key not in preset]
+    file += [f"model.front.{key}" for key in study.model.front.model_fields_set]
+    file += [f"training.{key}" for key in study.training.model_fields_set]
+    found = [
+        f"{key} = {_written(arms[study.baseline][0][key])} has no effect with {why}"
+        for key, why in _in_all([*unused.values()]).items()
+        if key in file
+    ]
+    trained: dict[str, str] = {}
+    for name, variant in variants.items():
+        found += [
+            f"variants.{name}.{key} = {_written(value)} has no effect with {unused[name][key]}"
+            for key, value in (study.tables.get(name) or variant.on(regimes[0][0])).settings.items()
+            if key in unused[name]
+        ]
+        used = [{key: arm[key] for key in arm if key not in {*idle(arm), "model.preset"}} for arm in arms[name]]
+        recipe = json.dumps([used, arm_data(study.data, variant).model_dump(mode="json")], sort_keys=True)
+        if (first := trained.setdefault(recipe, name)) != name:
+            found.append(
+                f"{name} trains the same model as {first}: nothing in which their settings differ has an effect"
+            )
+    return found
+
+
+def _in_all(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What every table has, as the first has it."""
+    return {key: value for key, value in tables[0].items() if all(key in table for table in tables)}
 
 
 def _pair_count(data: Mapping[str, Any], criterion: Mapping[str, Any]) -> int:

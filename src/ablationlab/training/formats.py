@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ablationlab.core.errors import ExportError
+from ablationlab.model.idle import idle, settings_of
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
 Weights = Mapping[str, Tensor]
@@ -62,15 +64,14 @@ class Format:
 
     def obstacles(self, model: ModelConfig) -> list[str]:
         """What of a model it has no place for."""
-        found = []
+        found, unused = [], idle(settings_of(model))
         for key, setting in ModelConfig.model_fields.items():
             value, allowed = getattr(model, key), self.holds.get(key, (setting.default,))
             if key == "final_norm" and value == model.norm:
                 value = True
             if key == "kv_heads" and value == model.heads:
                 value = None
-            unused = key in _UNUSED and not _UNUSED[key](model)
-            if key not in _FREE and allowed != ANY and value not in allowed and not unused:
+            if key not in _FREE and allowed != ANY and value not in allowed and f"model.{key}" not in unused:
                 found.append(f"{key} = {value!r}")
         ours, theirs = (front.model_dump(exclude={"gradient", "place", "eps"}) for front in (model.front, self.front))
         if ours != theirs or (model.front.norm != "none" and model.front.eps != model.norm_eps):
@@ -91,14 +92,6 @@ class Format:
         } | self.config(model)
 
 
-#: Settings that matter only where another one uses them.
-_UNUSED: Mapping[str, Callable[[ModelConfig], bool]] = {
-    "rotary_base": lambda model: model.position == "rotary",
-    "rotary_fraction": lambda model: model.position == "rotary",
-    "qk_norm_over": lambda model: model.qk_norm != "none",
-}
-
-
 def _front_words(front: FrontEnd) -> str:
     changed = {k: v for k, v in front.model_dump().items() if v != getattr(FrontEnd(), k)}
     return ", ".join(f"{key} = {value}" for key, value in changed.items()) or "none"
@@ -111,7 +104,7 @@ def format_of(model: ModelConfig) -> Format:
     if obstacles[nearest.name]:
         others = ", ".join(each.name for each in FORMATS if each is not nearest)
         raise ExportError(
-            f"no architecture of transformers holds this model. The nearest, {nearest.name}, has no place for "
+            f"none of the architectures that export knows holds this model. The nearest, {nearest.name}, has no place for "
             f"{'; '.join(obstacles[nearest.name])} (also compared: {others}). "
             "ablationlab.load(run) gives the model as a module"
         )
@@ -256,7 +249,10 @@ def _nanochat_tensors(weights: Weights, model: ModelConfig) -> dict[str, Tensor]
 
 
 def _neox_config(model: ModelConfig) -> dict[str, Any]:
-    rope = {"rope_type": "default", "rope_theta": model.rotary_base, "partial_rotary_factor": model.rotary_fraction}
+    factor = model.rotary_fraction
+    if int(model.head_width * factor) != model.rotated:  # transformers truncates
+        factor = math.nextafter(model.rotated / model.head_width, 1.0)
+    rope = {"rope_type": "default", "rope_theta": model.rotary_base, "partial_rotary_factor": factor}
     return {
         "hidden_size": model.width,
         "intermediate_size": model.hidden,
@@ -315,6 +311,14 @@ _NORMED = FrontEnd(norm="rmsnorm")
 FORMATS = (
     Format("GPT-2", "gpt2", "GPT2LMHeadModel", {"mlp": _UNGATED, "tied": ANY}, _gpt2_config, _gpt2_tensors),
     Format("Llama", "llama", "LlamaForCausalLM", {**_LLAMA, "biases": ANY}, _llama_config, _pre_norms),
+    Format(
+        "Mistral",
+        "mistral",
+        "MistralForCausalLM",
+        {**_LLAMA, "window": ANY},
+        lambda model: _llama_config(model) | {"sliding_window": model.window},
+        _pre_norms,
+    ),
     Format("Qwen3", "qwen3", "Qwen3ForCausalLM", {**_LLAMA, **_QK_RMSNORM}, _llama_config, _pre_norms),
     Format(
         "OLMo-2",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from probes.conftest import MODEL, snapshot_of
+from probes.conftest import MODEL, TRAINING, snapshot_of
 
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import add, loss_R, norm
@@ -192,3 +192,18 @@ def test_the_bound_is_the_written_formula_and_holds_what_random_weights_do(snaps
     assert none > 1.5 * norm > 1.5
     gradient = values(readings, "gradient", "input") / values(readings, "gradient", "block-2")
     assert torch.allclose(values(readings, "growth", "all"), gradient)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"position": "rotary", "qk_norm": "rmsnorm", "mlp": "relu", "final_norm": "rmsnorm"},
+        {"position": "alibi", "attention_softcap": 2.0, "window": 4, "mlp": "silu", "final_norm": False},
+    ],
+)
+def test_the_bound_holds_for_other_scores_activations_and_last_norms(changes):
+    training = TRAINING.changed(lr=1e-9, warmup=0, schedule="constant")
+    readings = gradient_bound(snapshot_of("none", "layernorm", model=MODEL.changed(**changes), training=training))
+    for group in ("block-1", "block-2", "all"):
+        assert (values(readings, "growth", group) <= values(readings, "bound", group)).all()
+    assert (values(readings, "jacobian", "block-1.mlp") <= values(readings, "predicted", "block-1.mlp")).all()
