@@ -32,15 +32,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "gallery")
-    parser.add_argument("--records-only", action="store_true", help="no page, paper and tables")
+    parser.add_argument(
+        "--records-only", action="store_true", help="leave page, paper and tables of an entry as they are"
+    )
     options = parser.parse_args()
     for folder in options.results:
         ablationlab("analyze", folder)
         if not options.records_only:
             ablationlab("report", folder)
         entry = options.out / folder.resolve().name
-        shutil.rmtree(entry, ignore_errors=True)
-        entry.mkdir(parents=True)
+        if not options.records_only:
+            shutil.rmtree(entry, ignore_errors=True)
+        entry.mkdir(parents=True, exist_ok=True)
         for name in KEPT if not options.records_only else ("verdict.json",):
             source = folder / name
             if source.is_dir():

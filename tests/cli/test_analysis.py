@@ -195,3 +195,16 @@ def test_many_exploratory_comparisons_are_counted_and_listed_on_request(monkeypa
     assert "more exploratory comparisons: --all shows them" in folded
     assert "perplexity" not in folded
     assert "perplexity" in unfolded
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--effect", "nan"], "--effect nan: must be between"),
+        (["--effect", "1e308"], "--effect 1e+308: must be between"),
+        (["--set", f"seeds={'[' * 5000}"], "nested more than"),
+    ],
+)
+def test_power_refuses_what_it_could_only_choke_on(cli, words, said):
+    code, _, errors = cli("power", STUDY, "--sd", "0.1", *words)
+    assert (code, said in errors) == (2, True)

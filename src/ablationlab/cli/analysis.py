@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 #: Options that a results folder, judged by its own plan, does not take.
 TABLE = "For a table of your own runs"
 _MOST_STUDIES = 1_000_000
+_LARGEST_EFFECT = 1000  # in smallest effects
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[
     float | None,
@@ -341,13 +342,16 @@ def power(
     from ablationlab.report.terminal import decision_view, power_view
     from ablationlab.study.places import find_results
 
+    if not 1 <= studies <= _MOST_STUDIES:
+        raise AblationLabError(f"--studies {studies}: must be between 1 and {_MOST_STUDIES}")
+    for effect in effects or ():
+        if not abs(effect) <= _LARGEST_EFFECT:
+            raise AblationLabError(f"--effect {effect}: must be between -{_LARGEST_EFFECT} and {_LARGEST_EFFECT}")
     resolved, _ = open_study(study, overrides=set_ or ())
     pilots = [compute(read_results(find_results(path))) for path in pilot or ()]
     spread, other_lengths = pilots[0] if pilots else None, pilots[1:]
     plans = power_plans(resolved, spread, sd, discordance)
     chances = instabilities(resolved, unstable or ())
-    if not 1 <= studies <= _MOST_STUDIES:
-        raise AblationLabError(f"--studies {studies}: must be between 1 and {_MOST_STUDIES}")
     simulated = decision_power(
         resolved,
         plans.rows,

@@ -261,6 +261,8 @@ def _apply_override(data: dict[str, Any], override: str) -> list[Problem]:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    except RecursionError:
+        return [replace(_TOO_DEEP, key=key.strip())]
     table = data
     if parts[-1] in ("steps", "tokens") and parts[-2:-1] == ["training"]:
         _forget_budget(data, parts[:-1])
