@@ -204,8 +204,13 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
         case Decision.INCONCLUSIVE if first.reason == Reason.RUNS_MISSING:
             return (
                 f"Undecided{where}.",
-                f"Runs of {names} are missing on seeds where the baseline's are there, and what the others show does not "
-                "hold with these counted as failed.",
+                f"Runs of {names} are missing on seeds where the baseline's are there, so what the others show does not "
+                "decide.",
+            )
+        case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_LESS_STABLE:
+            return (
+                f"Undecided{where}.",
+                f"{names} {verb} more stable on the runs that are there, but runs are missing that may have failed.",
             )
         case Decision.INCONCLUSIVE:
             return (

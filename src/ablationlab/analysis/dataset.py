@@ -67,11 +67,11 @@ def absent(reason: Absence, **details: JsonValue) -> Absent:
 
 
 def value_or_absent(value: float | None) -> Value:
-    """A recorded value if it is a number that can be compared; on a metric that has none, a finished run diverged."""
+    """A recorded value if it is a number that can be compared."""
     if value is None:
         return absent(Absence.NOT_RECORDED)
     if not math.isfinite(value):
-        return absent(Absence.DIVERGED, value=str(value))
+        return absent(Absence.NOT_FINITE, value=str(value))
     return float(value) if abs(value) <= _LARGEST else absent(Absence.DIVERGED, value=value)
 
 

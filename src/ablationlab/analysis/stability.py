@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final, Literal
 
@@ -380,20 +380,25 @@ def _gain(
         gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
         single = [run.seed for run in runs.get((variant, regime), ()) if run.unstable is None]
         broken = len(single)
-        if gain.n:
-            counts = gain.variant_unstable, gain.variant_runs
-            if (gain.estimate or 0.0) > 0:
-                counts = counts[0] + broken, counts[1] + broken
-            fewer = counts[0] / counts[1] < gain.reference_unstable / gain.reference_runs
-            p = fisher_p(counts[0], gain.reference_unstable, counts[1], gain.reference_runs)
-            p = 1.0 if broken and (gain.estimate or 0.0) > 0 and not fewer else p
+        if gain.n and broken and (gain.estimate or 0.0) > 0:
+            counted = independent_gain([*fails[0].values(), *[True] * broken], [*fails[1].values()], level=level)
+            counts = counted.variant_unstable, gain.reference_unstable, counted.variant_runs, gain.reference_runs
+            p = fisher_p(*counts) if (counted.estimate or 0.0) > 0 else 1.0
+            gain = _as_bounded(gain, counted)
+        elif gain.n:
+            p = fisher_p(gain.variant_unstable, gain.reference_unstable, gain.variant_runs, gain.reference_runs)
     else:
         gain = stability_gain(*([by_seed[seed] for seed in seeds] for by_seed in fails), level=level)
         single = [seed for seed in promised if (seed in fails[0]) != (seed in fails[1])]
         broken = sum(fails[0].get(seed, True) and not fails[1].get(seed, False) for seed in single)
         if seeds and gain.rescued is not None and gain.broken is not None:
-            gained = gain.rescued > gain.broken
-            p = mcnemar_p(gain.rescued, min(gain.broken + broken, gain.rescued) if gained else gain.broken)
+            if broken and gain.rescued > gain.broken:
+                p = mcnemar_p(gain.rescued, min(gain.broken + broken, gain.rescued))
+                there = [seed for seed in promised if seed in fails[0] or seed in fails[1]]
+                arms = [fails[0].get(seed, True) for seed in there], [fails[1].get(seed, False) for seed in there]
+                gain = _as_bounded(gain, stability_gain(*arms, level=level))
+            else:
+                p = mcnemar_p(gain.rescued, gain.broken)
     adjusted = None if p is None or places is None else min(1.0, p * places)
     shown = adjusted is not None and adjusted <= alpha
     outcome: StabilityOutcome = "not-tested" if adjusted is None else "not-shown"
@@ -418,6 +423,11 @@ def _gain(
         outcome=outcome,
         caveats=tuple(_caveats(gain, len(promised))) if test == "mcnemar" else (),
     )
+
+
+def _as_bounded(gain: Gain, counted: Gain) -> Gain:
+    """The counts of runs that are there, with the gain and interval of the runs *counted*, as the p has them."""
+    return replace(gain, estimate=counted.estimate, low=counted.low, high=counted.high)
 
 
 def _caveats(gain: Gain, planned: int) -> list[Caveat]:

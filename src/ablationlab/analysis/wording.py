@@ -654,7 +654,12 @@ def gained(gain: StabilityGain) -> str:
         return text
     corrected = f", {p_clause(gain.p_adjusted)} corrected" if gain.p_adjusted is not None else ""
     standing = "" if gain.registered else ", not registered"
-    return f"{text}, {_EXACT[gain.test]} {p_clause(gain.p)}{corrected}{standing}"
+    missing = (
+        _single(gain)
+        if gain.variant_unstable * gain.reference_runs < gain.reference_unstable * gain.variant_runs
+        else ""
+    )
+    return f"{text}, {_EXACT[gain.test]} {p_clause(gain.p)}{corrected}{standing}{missing}"
 
 
 # --- hypotheses -----------------------------------------------------------------------------------------------
@@ -714,6 +719,11 @@ def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[s
             return places
         case HypothesisReason.GAIN_NOT_SHOWN:
             return ["the baseline is unstable, but no gain is shown", *places]
+        case HypothesisReason.GAIN_UNDONE:
+            return [
+                "a gain is shown, but other failures are more frequent there, or would be with the missing runs",
+                *places,
+            ]
 
 
 def _worse_and_smoother(comparison: Comparison, norms: Sequence[Comparison], gains: Sequence[StabilityGain]) -> str:
@@ -793,14 +803,19 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"{fails}, but a gain is not shown: {counts} ({how}{_single(gain)})"
         case Reason.GAIN_WITHIN_MARGINS | Reason.GAIN_AT_A_COST:
             return f"more stable: {_places(evidence, standing.gained)}. {costs(evidence)}".removesuffix(".")
+        case Reason.MAY_BE_LESS_STABLE:
+            return (
+                f"more stable: {_places(evidence, standing.gained)}. But runs are missing, and had those of "
+                f"{evidence.variant} failed and the baseline's not, it would be shown less stable"
+            )
         case Reason.EQUIVALENT:
             return f"equivalent within {within}: {numbers}{_but_worse(evidence)}"
         case Reason.REAL_BUT_SMALL:
             return f"real but small: {numbers}, equivalent within {within}{_but_worse(evidence)}"
         case Reason.RUNS_MISSING:
             return (
-                f"what the runs that are there show ({numbers}) does not hold with the others counted as failed: "
-                f"{_only_its_runs(evidence)}"
+                f"what the runs that are there show ({numbers}) does not decide: {_only_its_runs(evidence)}, and a run that "
+                "is missing may have failed"
             )
         case Reason.NO_SMALLEST_EFFECT:
             return "no smallest effect is registered for what was tested, so equivalence cannot be shown"
@@ -811,7 +826,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.SURVIVORS_ONLY:
             return (
                 f"{metric} is compared on the runs that survived, which does not outweigh that {evidence.variant} diverged "
-                f"on {counted(evidence.variant_diverged, 'seed')} where the baseline did not"
+                f"or ended without a number on {counted(evidence.variant_diverged, 'seed')} where the baseline did not"
                 + (f", and that {_only_its_runs(evidence)}" if evidence.variant_missing else "")
             )
         case Reason.BASELINE_SURVIVORS_ONLY:
@@ -914,7 +929,7 @@ def costs(evidence: Evidence) -> str:
 
 
 _NO_BOUND: Final[Mapping[CostBound, str]] = {
-    CostBound.VARIANT_DIVERGED: "{runs} of its runs diverged where the baseline's did not",
+    CostBound.VARIANT_DIVERGED: "{runs} of its runs diverged or ended without a number where the baseline's did not",
     CostBound.VARIANT_MISSING: "{runs} of its runs have no value where the baseline's have one",
     CostBound.TOO_FEW_PAIRS: "fewer than 3 pairs that vary",
     CostBound.NO_DIRECTION: "the metric has no better direction",
@@ -964,6 +979,7 @@ def _not_shown(evidence: Evidence) -> str:
     if evidence.variant_missing:
         seeds = counted(len(evidence.variant_missing), "seed")
         parts.append(f"what it does on the {seeds} where only its run is missing")
+    parts += [f"{metric_name(metric)}, which is registered and was not measured" for metric in evidence.unmeasured]
     return "; ".join([*parts, *_no_value(evidence)])
 
 
@@ -1085,6 +1101,7 @@ def _against(evidence: Evidence) -> str:
         parts.append(f"it alone diverged on {counted(evidence.variant_diverged, 'seed')}")
     if evidence.variant_missing:
         parts.append(_only_its_runs(evidence))
+    parts += [f"{metric_name(metric)} is registered and was not measured" for metric in evidence.unmeasured]
     return "; ".join(parts) or "it alone has no value of some runs"
 
 
@@ -1161,7 +1178,12 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
             what = "runs in each arm" if evidence.unpaired else "pairs"
             return f"At least 3 {what} are needed for any inference; there are {primary.n if primary else 0}."
         case Need.MISSING_RUNS:
-            return f"Finish the runs of {evidence.variant} on {_seeds(evidence.variant_missing)}, and analyze again."
+            which = (
+                f"of {evidence.variant} on {_seeds(evidence.variant_missing)}"
+                if evidence.variant_missing
+                else "that are missing"
+            )
+            return f"Finish the runs {which}, and analyze again."
         case Need.VARIATION:
             what = "Neither arm varies, so the" if evidence.unpaired else "All deltas are equal, so their"
             return f"{what} spread is unknown: check that the runs really differ."

@@ -74,6 +74,7 @@ class Reason(StrEnum):
     GAIN_NOT_SHOWN = "gain-not-shown"
     GAIN_WITHIN_MARGINS = "gain-within-margins"
     GAIN_AT_A_COST = "gain-at-a-cost"
+    MAY_BE_LESS_STABLE = "may-be-less-stable"  # had the missing runs failed
     # 3
     EQUIVALENT = "equivalent"
     REAL_BUT_SMALL = "real-but-small"
@@ -90,11 +91,10 @@ class Reason(StrEnum):
     BETTER_NOT_ALL_SHOWN = "better-not-all-shown"
     # 3, 5 and 6: more of its runs fail than the margin allows, as counted, and it is not shown to be as stable
     FAILS_MORE = "fails-more"
-    # 3 and 5: with the runs counted that the variant alone lost the claim is not shown: some diverged, or all are missing (2
-    # too: had these failed, it would be shown less stable)
+    # 3 and 5: the variant alone lost runs: some diverged, or all are missing
     SURVIVORS_ONLY = "survivors-only"
     RUNS_MISSING = "runs-missing"
-    # 4: the same with the baseline's runs
+    # 4: with the baseline's diverged runs counted it is not shown
     BASELINE_SURVIVORS_ONLY = "baseline-survivors-only"
     # 6
     NO_RULE_APPLIES = "no-rule-applies"
@@ -279,6 +279,7 @@ class HypothesisReason(StrEnum):
     RESTORED = "restored"
     NOT_RESTORED = "not-restored"
     GAIN_NOT_SHOWN = "gain-not-shown"
+    GAIN_UNDONE = "gain-undone"
 
 
 class HypothesisVerdict(StoredValue):

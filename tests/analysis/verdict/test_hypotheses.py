@@ -274,3 +274,26 @@ def test_a_hypothesis_on_a_guard_is_corrected_over_its_variants():
     assert alone.status == "rejected"
     assert "p = 0.030 (one test)" in plain(hypothesis_why(made, alone))
     assert judged("layernorm", "rmsnorm")[1].status == "undecided"
+
+
+@pytest.mark.parametrize("deleted", [("none", "layernorm"), ("none",), ("layernorm",)])
+def test_a_registered_regime_whose_runs_are_deleted_leaves_no_change_open(deleted):
+    there, h0 = dict.fromkeys(("none", "layernorm"), "." * 10), "H0"
+    hypothesis = Hypothesis(name=h0, statement="The loss stays.", rule="no-change", metric="validation_loss")
+    criteria = (LOSS, LOSS.model_copy(update={"regime": "stress"}))
+
+    def status(stress):
+        made = dataset({"validation_loss": arms(0.0)}, criteria, regimes={"default": there, "stress": stress})
+        return judge_hypotheses(analyze(replace(made, hypotheses=(hypothesis,), brief=True)))[h0].status
+
+    assert status(there) == "supported"
+    assert status(there | dict.fromkeys(deleted, "m" * 10)) == "undecided"
+
+
+def test_fewer_divergences_restore_no_stability_where_more_runs_spike():
+    ended = {"none": "d" * 8 + "." * 22, "layernorm": "." * 8 + "s" * 22}
+    made = replace(dataset({"validation_loss": arms(0.0, n=30)}, endings=ended), hypotheses=(RESTORES,), brief=True)
+    decided = decide(analyze(made))
+    assert decided.verdicts[0].rule == 1
+    h1b = decided.hypotheses["H1b"]
+    assert (h1b.status, h1b.reason) == ("undecided", "gain-undone")

@@ -74,7 +74,8 @@ def test_gradients_of_the_stream_are_those_of_the_loss(snapshot):
 
     slope = (loss(1e-3) - loss(-1e-3)) / 2e-3
     wanted = (taps.gradients[0].double() * direction).flatten(1).sum(dim=1)
-    assert wanted.tolist() == pytest.approx(slope.tolist(), rel=1e-2, abs=1e-5)
+    # The loss is in fp32, so a difference of two over 2e-3 is known to 1.2e-4 at best.
+    assert wanted.tolist() == pytest.approx(slope.tolist(), rel=1e-2, abs=5e-4)
 
 
 def test_residual_norms_and_variances_are_those_of_the_stream(snapshot):

@@ -85,13 +85,25 @@ class Evidence:
     def variant_missing(self) -> tuple[Seed, ...]:
         """Seeds on which the variant alone has no value, for whatever reason but divergence."""
         lost = [] if self.primary is None else lost_alone(self.primary, self.variant)
-        return tuple(one.seed for one in lost if one.reason != Absence.DIVERGED)
+        return tuple(one.seed for one in lost if one.reason not in _FAILED)
 
     @property
     def lacking(self) -> tuple[Comparison, ...]:
         """The primary metric, guards and secondaries that the variant alone lost runs of."""
         registered = (*([] if self.primary is None else [self.primary]), *self.guarded, *self.secondaries)
         return tuple(comparison for comparison in registered if lost_alone(comparison, self.variant))
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Registered secondaries that no run of these arms has a value of."""
+        analysis, arms = self.analysis, {self.variant, self.analysis.baseline}
+        return tuple(
+            criterion.metric
+            for criterion in analysis.criteria
+            if (criterion.role, criterion.regime) == ("secondary", self.regime)
+            and (criterion.contrast is None or set(criterion.contrast) == arms)
+            and analysis.comparison(criterion.metric, self.regime, self.variant, analysis.baseline) is None
+        )
 
     @property
     def broken_guards(self) -> tuple[Cost, ...]:
@@ -119,9 +131,7 @@ class Evidence:
     @property
     def may_be_less_stable(self) -> bool:
         """Whether it would be shown less stable, had the runs failed that it lacks."""
-        stability = self.analysis.stability
-        asked = _asked(self.analysis, self.variant, self.regime)
-        return stability is not None and any(may_be_less_stable(gain, stability.alpha) for gain in asked if gain.n)
+        return perhaps_less_stable(self.analysis, self.variant, self.regime)
 
     @property
     def fails_beyond_margin(self) -> bool:
@@ -151,7 +161,7 @@ class Evidence:
     @property
     def equivalence_holds(self) -> bool:
         """Whether its equivalence does."""
-        return self.primary is not None and equivalent_with_lost(self.primary, self.standing)
+        return self.primary is not None and equivalent_with_lost(self.analysis, self.primary, self.standing)
 
 
 def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
@@ -208,6 +218,13 @@ def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStand
         pairs=min((gain.n for gain in asked), default=0),
         seeds_for_margin=pairs_without_failure(margin, alpha=alpha / 2),
     )
+
+
+def perhaps_less_stable(analysis: Analysis, variant: str, regime: str) -> bool:
+    """Whether it would be shown less stable in some registered way, had the runs failed that it lacks."""
+    stability = analysis.stability
+    asked = _asked(analysis, variant, regime)
+    return stability is not None and any(may_be_less_stable(gain, stability.alpha) for gain in asked if gain.n)
 
 
 def may_be_less_stable(gain: StabilityGain, alpha: float) -> bool:
@@ -283,16 +300,24 @@ def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed
     if comparison.test not in T_TESTS or comparison.outcome == "worse" or comparison.direction is None:
         return ()
     costs = _costs(comparison)
-    cap = largest_cap(costs, alpha=_level(analysis, comparison)) if sum(costs) > 0 else None
+    cap = _hiding_cap(analysis, comparison, costs)
     if cap is None or cap >= max(costs):
         return ()
+    return tuple(pair.seed for pair, cost in zip(comparison.pairs, costs, strict=True) if cost > cap)
+
+
+def _hiding_cap(analysis: Analysis, comparison: Comparison, costs: Sequence[float]) -> float | None:
+    """The largest cost, none counted as more, at which the variant is shown worse by more than a tie."""
+    cap = largest_cap(costs, alpha=_level(analysis, comparison)) if sum(costs) > 0 else None
+    if cap is None:
+        return None
     capped, lost = [min(cost, cap) for cost in costs], len(_diverged(comparison, comparison.reference))
     if lost and sum(with_diverged(capped, -lost)) <= 0:
-        return ()
+        return None
     tost = comparison.equivalence
     if tost is not None and paired_tost(capped, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
-        return ()
-    return tuple(pair.seed for pair, cost in zip(comparison.pairs, costs, strict=True) if cost > cap)
+        return None
+    return cap
 
 
 def worse_if_less_bad(comparison: Comparison) -> bool:
@@ -307,8 +332,11 @@ def worse_if_less_bad(comparison: Comparison) -> bool:
     return bool(costs) and largest_cap(costs, alpha=comparison.alpha) is not None
 
 
-def equivalent_with_lost(comparison: Comparison, standing: StabilityStanding) -> bool:
-    """Whether equivalence is shown, also with the variant's lost runs counted, and it fails within the margin."""
+def equivalent_with_lost(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
+    """Whether equivalence is shown, also with the variant's lost runs counted, and it fails within the margin.
+
+    And whatever the runs had cost that it lost beyond as many as the baseline: at no cost may they show the variant worse.
+    """
     tost = comparison.equivalence
     if tost is None or not tost.equivalent:
         return False
@@ -319,7 +347,11 @@ def equivalent_with_lost(comparison: Comparison, standing: StabilityStanding) ->
     if not costs or not standing.non_inferior or comparison.design == "unpaired":
         return False
     counted = with_diverged(costs, lost)
-    return bool(paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent)
+    if not paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
+        return False
+    more = lost - len(_diverged(comparison, comparison.reference))
+    beyond = 1e6 * (1 + max(map(abs, costs)))
+    return more <= 0 or _hiding_cap(analysis, comparison, [*costs, *[beyond] * more]) is None
 
 
 def _bounds(comparison: Comparison, tost: Equivalence) -> tuple[float, float]:
@@ -353,6 +385,8 @@ def failures_bound(gain: StabilityGain, alpha: float) -> float:
     return bound
 
 
+#: Lost for good. A finished run whose value is no number did not diverge, but counts as if it had.
+_FAILED: Final = (Absence.DIVERGED, Absence.NOT_FINITE)
 #: Why a metric that is shown better may cost something all the same.
 _NOTHING_KEPT: Final = (
     CostBound.NOT_SENSITIVE,
@@ -460,10 +494,11 @@ def lost_alone(comparison: Comparison, arm: str) -> list[Missing]:
     return [
         lost
         for lost in comparison.missing
-        if lost.arm == arm and (lost.seed not in others or (lost.reason == Absence.DIVERGED != others[lost.seed]))
+        if lost.arm == arm
+        and (lost.seed not in others or (lost.reason in _FAILED and others[lost.seed] not in _FAILED))
     ]
 
 
 def _diverged(comparison: Comparison, arm: str) -> list[Missing]:
-    """Those of them that diverged."""
-    return [lost for lost in lost_alone(comparison, arm) if lost.reason == Absence.DIVERGED]
+    """Those of them that diverged, or ended without a number."""
+    return [lost for lost in lost_alone(comparison, arm) if lost.reason in _FAILED]

@@ -5,7 +5,8 @@ no-change              supported if every variant is equivalent to the baseline 
 worse-though-smoother  supported if a variant is worse although its training is smoother: a registered measure of smoothness
                        is shown lower, or a stability gain is shown; rejected if every variant is better or equivalent
 restores-stability     supported if a stability gain is shown somewhere, corrected for every place looked at, by the very rule
-                       that decides adopt-in-regime and trade-off; rejected if every variant is shown less stable wherever
+                       that decides adopt-in-regime and trade-off, and no registered failure is more frequent there;
+                       rejected if every variant is shown less stable wherever
                        the baseline is unstable
 
 A metric that is scored on tasks counts only where it was shown to be sensitive, and only registered comparisons count.
@@ -21,7 +22,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ablationlab.analysis.stability import UNSTABLE_SHARE, is_swept_place
-from ablationlab.analysis.verdict.evidence import holds_with_lost, lost_alone, standing_of
+from ablationlab.analysis.verdict.evidence import (
+    holds_with_lost,
+    lost_alone,
+    perhaps_less_stable,
+    standing_of,
+)
 from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
 from ablationlab.records.settings import TUNED, Hypothesis
 from ablationlab.records.verdict import HypothesisReason, HypothesisVerdict
@@ -105,6 +111,24 @@ def _unstable(analysis: Analysis, regime: str) -> bool | None:
     return None if arm is None else arm.unstable
 
 
+def _left_open(analysis: Analysis, metric: str) -> bool:
+    """Whether the metric is registered where an arm has no pair, or nothing is known of the baseline's stability."""
+    known = {
+        (c.variant, c.regime)
+        for c in analysis.comparisons
+        if (c.metric, c.reference) == (metric, analysis.baseline)
+        and (c.n or c.at_grid_rates)
+        and _unstable(analysis, c.regime) is not None
+    }
+    return any(
+        (variant, criterion.regime) not in known
+        for criterion in analysis.criteria
+        if criterion.metric == metric and criterion.regime != TUNED
+        for variant in (analysis.variants if criterion.contrast is None else criterion.contrast)
+        if variant != analysis.baseline
+    )
+
+
 def _equivalent(comparison: Comparison) -> bool:
     """With every run of the variant there: a run that it alone lost may be the change."""
     if comparison.at_grid_rates or lost_alone(comparison, comparison.variant):
@@ -131,7 +155,7 @@ def _no_change(analysis: Analysis, hypothesis: Hypothesis) -> Judgement:
     changed = [c for c in stable if _is_shown(analysis, c, "better") or _is_shown(analysis, c, "worse")]
     if changed:
         return _judged("rejected", HypothesisReason.CHANGED, *changed)
-    if all(map(_equivalent, stable)):
+    if all(map(_equivalent, stable)) and not _left_open(analysis, hypothesis.metric or ""):
         return _judged("supported", HypothesisReason.EQUIVALENT, *stable)
     return _judged("undecided", HypothesisReason.NOTHING_SHOWN, *stable)
 
@@ -151,7 +175,7 @@ def _worse_though_smoother(analysis: Analysis, hypothesis: Hypothesis) -> Judgem
     if worse:
         return _judged("undecided", HypothesisReason.WORSE_NOT_SMOOTHER, *worse)
     harmless = [c for c in usable if _is_shown(analysis, c, "better") or _equivalent(c)]
-    if len(harmless) == len(usable):
+    if len(harmless) == len(usable) and not _left_open(analysis, hypothesis.metric or ""):
         return _judged("rejected", HypothesisReason.NOT_WORSE, *harmless)
     return _judged("undecided", HypothesisReason.NOTHING_SHOWN, *usable)
 
@@ -180,13 +204,21 @@ def _restores_stability(analysis: Analysis, _: Hypothesis) -> Judgement:
     swept = [c for c in analysis.comparisons if is_swept_place(c, analysis.baseline) and c.reference_mean]
     if not gains and not swept:
         return _judged("undecided", HypothesisReason.NOT_REGISTERED, *looked_at) if looked_at else _nowhere(analysis)
-    restored = [gain for gain in gains if gain.outcome == "more-stable"]
+    shown = [gain for gain in gains if gain.outcome == "more-stable"]
+    restored = [gain for gain in shown if not _undone(analysis, gain)]
     steadier = [c for c in swept if _is_lower(c) and c.p is not None and c.p * stability.places <= stability.alpha]
     if restored or steadier:
         return _judged("supported", HypothesisReason.RESTORED, *restored, *steadier)
     if all(gain.outcome == "less-stable" for gain in gains) and all(map(_has_no_gain, swept)):
         return _judged("rejected", HypothesisReason.NOT_RESTORED, *gains, *swept)
-    return _judged("undecided", HypothesisReason.GAIN_NOT_SHOWN, *gains, *swept)
+    reason = HypothesisReason.GAIN_UNDONE if shown else HypothesisReason.GAIN_NOT_SHOWN
+    return _judged("undecided", reason, *gains, *swept)
+
+
+def _undone(analysis: Analysis, gain: StabilityGain) -> bool:
+    """Whether the same runs are less stable in another registered way, or would be, had the missing ones failed."""
+    place = (gain.variant, gain.regime)
+    return bool(standing_of(analysis, *place).lost) or perhaps_less_stable(analysis, *place)
 
 
 def _is_lower(comparison: Comparison) -> bool:

@@ -9,7 +9,7 @@
 4. shown worse on the primary metric: keep-baseline;
 5. shown better: keep-provisionally if it fails beyond the margin, as counted; trade-off if a guard or a registered
    secondary is shown worse, or would be if its worst runs were less bad; adopt if every guard and the stability are
-   shown non-inferior, else adopt-provisionally;
+   shown non-inferior and every registered secondary was measured, else adopt-provisionally;
 6. otherwise inconclusive, with what it would take; keep-provisionally where the variant diverged on a seed on which the
    baseline did not, where it fails beyond the margin, as counted, or where it would be shown worse if its worst runs were
    less bad.
@@ -17,8 +17,8 @@
 What speaks for the variant (2, 3, 5, tie-breakers, hypotheses) must hold with every run counted as failed that it alone
 lost (`evidence.lost_alone`): one that diverged, one whose value is no number, and one that is missing beside the
 baseline's. "Worse" (4) must hold with the baseline's diverged runs counted (`stats.failures.with_diverged`). So a run that
-diverges, or is not there, never makes the verdict on its arm better; where runs are missing and what is there does not
-outweigh it, the verdict is inconclusive.
+diverges, or is not there, does not make the verdict on its arm better, but for the limits that docs/analysis.md names; where
+runs are missing and what is there does not outweigh it, the verdict is inconclusive.
 
 "Shown" is by the registered test, corrected over its family as it was sealed, at its alpha. A difference in stability is
 corrected for every sealed place, and the same correction judges the hypothesis `restores-stability`.
@@ -123,7 +123,7 @@ def _restores(evidence: Evidence) -> RuleAnswer:
     if not evidence.standing.gained:
         return RuleAnswer(Reason.GAIN_NOT_SHOWN if evidence.baseline_unstable else Reason.BASELINE_STABLE)
     if evidence.may_be_less_stable:
-        return RuleAnswer(Reason.RUNS_MISSING, Decision.INCONCLUSIVE)
+        return RuleAnswer(Reason.MAY_BE_LESS_STABLE, Decision.INCONCLUSIVE)
     kept = evidence.primary is not None and all(cost.shown == "kept" for cost in evidence.costs)
     if kept and not evidence.fails_beyond_margin:
         return RuleAnswer(Reason.GAIN_WITHIN_MARGINS, Decision.ADOPT_IN_REGIME)
@@ -148,7 +148,7 @@ def _equivalent(evidence: Evidence) -> RuleAnswer:
 
 
 def _outweighed(evidence: Evidence, *, holds: bool) -> RuleAnswer | None:
-    """What keeps a claim for the variant from being made: it does not hold with lost runs counted, or it fails too often."""
+    """What keeps a claim for the variant from being made: runs that it alone lost, or it fails too often."""
     if not holds and evidence.variant_diverged:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
     if evidence.fails_beyond_margin:
@@ -184,6 +184,7 @@ def _better(evidence: Evidence) -> RuleAnswer:
     if (
         evidence.standing.non_inferior
         and not evidence.lacking
+        and not evidence.unmeasured
         and all(guard.shown == "kept" for guard in evidence.guards)
     ):
         return RuleAnswer(Reason.BETTER_AND_SAFE, Decision.ADOPT)
@@ -279,7 +280,13 @@ def break_tie(evidence: Evidence) -> TieBreak:
 
 def speaks_against(evidence: Evidence) -> bool:
     """Whether anything that was seen keeps a tie-breaker from speaking for the variant."""
-    seen = (evidence.broken_guards, evidence.shown_worse, evidence.hidden_costs, evidence.lacking)
+    seen = (
+        evidence.broken_guards,
+        evidence.shown_worse,
+        evidence.hidden_costs,
+        evidence.lacking,
+        evidence.unmeasured,
+    )
     return any(seen) or evidence.fails_more is not None
 
 
@@ -321,10 +328,10 @@ def _need(evidence: Evidence) -> Need:
         return Need.BEST_RATES
     if evidence.variant_diverged or evidence.refused or evidence.fails_beyond_margin:
         return Need.STABLE_TRAINING
+    if evidence.variant_missing or evidence.may_be_less_stable:
+        return Need.MISSING_RUNS
     if primary.n < 3:
         return Need.THREE_PAIRS
-    if evidence.variant_missing:
-        return Need.MISSING_RUNS
     if not primary.delta_sd:
         return Need.VARIATION
     if primary.smallest_effect is None:

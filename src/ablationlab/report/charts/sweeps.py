@@ -62,6 +62,7 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
         if point.counted is not None
     ]
     metric = sweep.metric
+    band = "".join({f"{level(summary.level)} " for summary in sweep.summaries})  # all have one level
     colour = variant_colour(results)
     x = alt.X("lr:Q", title="peak learning rate, log scale").scale(type="log", nice=False, padding=14)
     title = axis(metric, results.unit(metric))
@@ -100,7 +101,7 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
             key="sweep-curves",
             title=f"Final {metric_name(metric)} against learning rate",
             caption=(
-                f"Line: mean over seeds; band: its {level(sweep.summaries[0].level)} t interval; marks: single runs, crosses "
+                f"Line: mean over seeds; band: its {band}t interval; marks: single runs, crosses "
                 "where they diverged. A run that diverged, or ended above where it started, counts with its initial loss."
             ),
             alt=f"{metric_name(metric)} against learning rate, by variant.",
