@@ -210,7 +210,8 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
         case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_LESS_STABLE:
             return (
                 f"Undecided{where}.",
-                f"{names} {verb} more stable on the runs that are there, but runs are missing that may have failed.",
+                f"{names} {'are' if several else 'is'} more stable on the runs that are there, but runs are missing that may "
+                "have failed.",
             )
         case Decision.INCONCLUSIVE:
             return (

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import amount, count, duration, setting, several
 from ablationlab.records.energy import overlap, read_energy
@@ -77,14 +77,14 @@ def _corpus(corpus: Corpus) -> str:
 def runs_words(results: Results) -> str:
     """What the runs are: those that are compared, as a product where they are one, and the others by what they are for."""
     compared = [run for run in results.runs if run.planned.role == "compared"]
-    names = {
+    names: dict[str, set[Any]] = {
         "variant": {run.variant for run in compared},
         "seed": {run.seed for run in compared},
         "regime": {run.regime for run in compared},
     }
     sizes = [several(len(found), name) for name, found in names.items() if name != "regime" or len(found) > 1]
     whole = prod(map(len, names.values())) == len(compared)
-    others = Counter(run.planned.role for run in results.runs)
+    others: Counter[str] = Counter(run.planned.role for run in results.runs)
     beside = [f"{count(others[role])} {words}" for role, words in _BESIDE.items() if others[role]]
     return ", ".join([(" × " if whole else ", ").join(sizes), *beside])
 

@@ -172,7 +172,7 @@ _MOST_ROWS = 40
 
 
 def _end(row: dict[str, Any]) -> float:
-    return max(abs(row["low"]), abs(row["high"]))
+    return max(abs(float(row["low"])), abs(float(row["high"])))
 
 
 def _signed_powers(low: float, high: float) -> list[float]:
