@@ -929,7 +929,7 @@ def costs(evidence: Evidence) -> str:
 
 
 _NO_BOUND: Final[Mapping[CostBound, str]] = {
-    CostBound.VARIANT_DIVERGED: "{runs} of its runs diverged or ended without a number where the baseline's did not",
+    CostBound.VARIANT_DIVERGED: "{runs} of its runs diverged where the baseline's did not",
     CostBound.VARIANT_MISSING: "{runs} of its runs have no value where the baseline's have one",
     CostBound.TOO_FEW_PAIRS: "fewer than 3 pairs that vary",
     CostBound.NO_DIRECTION: "the metric has no better direction",

@@ -407,10 +407,10 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     elif comparison.at_grid_rates:
         low = high = None
         bound = CostBound.GRID_RATES
-    elif runs := len(lost_alone(comparison, comparison.variant)):
+    elif alone := lost_alone(comparison, comparison.variant):
         # The survivors bound what the survivors cost, and nothing else.
-        diverged = len(_diverged(comparison, comparison.variant))
-        high, runs = None, diverged or runs
+        diverged = sum(lost.reason == Absence.DIVERGED for lost in alone)
+        high, runs = None, diverged or len(alone)
         bound = CostBound.VARIANT_DIVERGED if diverged else CostBound.VARIANT_MISSING
     elif high is None:
         gone = {lost.seed for lost in comparison.missing if lost.reason == Absence.DIVERGED}
