@@ -130,8 +130,6 @@ def absence(value: Absent | Missing) -> str:
             return f"diverged at step {count(at.step)} ({cause(at)})"
         if "text" in details:
             return f"diverged (the table says {details['text']})"
-        if isinstance(details.get("value"), str):
-            return f"diverged (the value is {details['value']})"
         return filled("diverged (the value {value:number} is beyond 10¹⁰⁰)", details) if details else "diverged"
     if value.reason == Absence.NOT_IN_CURVE:
         details = {**details, "at_step": f" at step {details['step']}" if "step" in details else ""}
