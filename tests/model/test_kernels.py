@@ -23,8 +23,8 @@ from ablationlab.model.kernels.gelu import BiasGelu
 from ablationlab.model.kernels.norm import AddNorm, Norm
 from ablationlab.model.kernels.rotation import Turn
 from ablationlab.model.optimizers import AdamW, Columns, FusedMuon, RowLayout, RuleOptimizer, clock, gradient_norm_R
-from ablationlab.model.parameters import Parameter
 from ablationlab.model.rules import OPTIMIZERS, Matrix
+from ablationlab.model.weights import Parameter
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 
 HALF = torch.bfloat16

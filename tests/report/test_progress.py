@@ -15,7 +15,7 @@ from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
 from ablationlab.training.executors.job import Event
-from ablationlab.training.loop import Progress
+from ablationlab.training.progress import Progress
 
 
 @pytest.fixture

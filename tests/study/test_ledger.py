@@ -8,7 +8,8 @@ import pytest
 from ablationlab.analysis.wording import layout_words, ledger_sentence
 from ablationlab.core.errors import MismatchError
 from ablationlab.data.corpus import load_corpus
-from ablationlab.model.parameters import parameters, weight_digest
+from ablationlab.model.parameters import parameters
+from ablationlab.model.weights import weight_digest
 from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.run import Divergence, Result, RunRecord, Start, Timing

@@ -241,7 +241,7 @@ def test_initial_weights_in_the_record_are_those_of_the_stack(study_file, tmp_pa
     """A stack that starts from something else than it should is found out by its own record."""
     import torch
 
-    from ablationlab.model.parameters import Parameter
+    from ablationlab.model.weights import Parameter
     from ablationlab.records.run import RunRecord
 
     study = study_file({"seeds": [1]})

@@ -16,7 +16,8 @@ from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats.stability import EarlyWarning, StackWatch
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
-from ablationlab.training.loop import Progress, StackTrainer
+from ablationlab.training.loop import StackTrainer
+from ablationlab.training.progress import Progress
 from conftest import read_metrics
 
 SWEEP = {"lr": [1e-3, 1e-2, 1e30], "selection_seeds": [8]}

@@ -13,15 +13,3 @@ from ablationlab.analysis.from_results import read_results
 from ablationlab.analysis.from_table import TableOptions, read_table
 from ablationlab.analysis.items import compare_items
 from ablationlab.analysis.power import power_plans
-
-__all__ = [
-    "Absent",
-    "Arm",
-    "Dataset",
-    "TableOptions",
-    "analyze",
-    "compare_items",
-    "power_plans",
-    "read_results",
-    "read_table",
-]

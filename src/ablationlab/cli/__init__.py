@@ -5,8 +5,6 @@ Heavy imports happen inside the verbs that need them, so `--help` is fast.
 
 from ablationlab.cli.stopping import stops_with_a_message
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> None:
     """The command `ablationlab`, from its first import on."""

@@ -22,19 +22,4 @@ if TYPE_CHECKING:
     from ablationlab.data.sources import SOURCES, fetch
     from ablationlab.data.tokenizers import TOKENIZERS, Tokenizer
 
-__all__ = [
-    "SOURCES",
-    "TOKENIZERS",
-    "DataOrderHash",
-    "TokenizedCorpus",
-    "Tokenizer",
-    "batch_offsets",
-    "fetch",
-    "find_overlap",
-    "load_corpus",
-    "open_documents",
-    "open_prepared",
-    "validation_windows",
-]
-
 __getattr__ = lazy_exports(__name__)

@@ -17,23 +17,3 @@ from ablationlab.evaluation.loop import (
 from ablationlab.evaluation.tasks import ProcessTaskBuilder, TaskBuilder, Tasks
 from ablationlab.evaluation.throughput import Throughput
 from ablationlab.evaluation.tokens import NextTokens
-
-__all__ = [
-    "EVALUATORS",
-    "EvaluationContext",
-    "Evaluator",
-    "Length",
-    "Measurement",
-    "NextTokens",
-    "Outcome",
-    "ProcessTaskBuilder",
-    "ScoredMember",
-    "ScoringQueue",
-    "TaskBuilder",
-    "Tasks",
-    "Throughput",
-    "evaluate",
-    "metrics_of",
-    "read_plan",
-    "start_building_tasks",
-]

@@ -26,7 +26,8 @@ from torch import Tensor
 from ablationlab.core.errors import DataError, RecordError
 from ablationlab.model.attention import PackedAttention
 from ablationlab.model.gpt import ForwardPass, Parameters
-from ablationlab.model.parameters import Parameter, parameters, stack_parameters
+from ablationlab.model.parameters import parameters, stack_parameters
+from ablationlab.model.weights import Parameter
 from ablationlab.records.evaluation import (
     EVALUATION,
     SAMPLE_COLUMNS,

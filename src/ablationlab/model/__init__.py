@@ -13,21 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ablationlab.core.lazy import lazy_exports
-from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
+from ablationlab.model.parameters import matmul_flops_per_token, parameter_count, parameters
+from ablationlab.model.weights import Parameter
 
 if TYPE_CHECKING:
     from ablationlab.model.dropout import Dropout
     from ablationlab.model.gpt import ForwardPass
     from ablationlab.model.optimizers import AdamW
-
-__all__ = [
-    "AdamW",
-    "Dropout",
-    "ForwardPass",
-    "Parameter",
-    "matmul_flops_per_token",
-    "parameter_count",
-    "parameters",
-]
 
 __getattr__ = lazy_exports(__name__)

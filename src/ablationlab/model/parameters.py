@@ -7,19 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ablationlab.model.parts import HEADS, POSITIONS, norm_before, norm_kind, norms_of, parts_of, skip_before
-from ablationlab.model.weights import Parameter, affine, joint_digest, weight_digest
+from ablationlab.model.weights import Parameter, affine
 from ablationlab.records.settings import FrontEnd, ModelConfig
-
-__all__ = [
-    "Parameter",
-    "joint_digest",
-    "matmul_flops_per_token",
-    "parameter_count",
-    "parameters",
-    "read_by_block",
-    "stack_parameters",
-    "weight_digest",
-]
 
 
 def parameters(model: ModelConfig) -> tuple[Parameter, ...]:

@@ -26,7 +26,8 @@ from ablationlab.core.code import place_of, written
 from ablationlab.core.errors import CodeError, Problem
 from ablationlab.core.format import number, setting
 from ablationlab.core.registry import Registry
-from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameters
+from ablationlab.model.parameters import matmul_flops_per_token, parameters
+from ablationlab.model.weights import Parameter
 from ablationlab.records.settings import ModelConfig, RateScale, TrainingConfig
 
 if TYPE_CHECKING:

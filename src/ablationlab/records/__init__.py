@@ -24,36 +24,4 @@ if TYPE_CHECKING:
     from ablationlab.records.storage import Record, ResultsFolder, RunFolder, StoredValue
     from ablationlab.records.verdict import Verdict
 
-__all__ = [
-    "METRICS",
-    "Analysis",
-    "Checkpoint",
-    "Comparison",
-    "Corpus",
-    "Criterion",
-    "Damage",
-    "Declaration",
-    "Environment",
-    "Evaluation",
-    "Hypothesis",
-    "ItemComparison",
-    "Metric",
-    "ModelConfig",
-    "Plan",
-    "PlannedRun",
-    "Record",
-    "Replication",
-    "Result",
-    "Results",
-    "ResultsFolder",
-    "Run",
-    "RunFolder",
-    "RunRecord",
-    "StoredValue",
-    "Study",
-    "Suite",
-    "TrainingConfig",
-    "Verdict",
-]
-
 __getattr__ = lazy_exports(__name__)

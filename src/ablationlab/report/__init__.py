@@ -14,6 +14,4 @@ if TYPE_CHECKING:
     from ablationlab.report.table import Table
     from ablationlab.report.tables import write_tables
 
-__all__ = ["Table", "draw_figures", "make_report", "write_page", "write_paper", "write_tables"]
-
 __getattr__ = lazy_exports(__name__)

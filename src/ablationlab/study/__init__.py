@@ -19,20 +19,4 @@ if TYPE_CHECKING:
     from ablationlab.study.probes import PROBES, Probe
     from ablationlab.study.variants import VARIANTS, Variant, variants_of
 
-__all__ = [
-    "PROBES",
-    "VARIANTS",
-    "Probe",
-    "Variant",
-    "check_ledger",
-    "default_folder",
-    "load_study",
-    "make_plan",
-    "open_plan",
-    "parse_study",
-    "plan_drift",
-    "seal_plan",
-    "variants_of",
-]
-
 __getattr__ = lazy_exports(__name__)

@@ -17,7 +17,8 @@ from typing import Any
 from ablationlab.core.code import written
 from ablationlab.core.errors import CodeError, PlanError
 from ablationlab.core.registry import Registry
-from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameters
+from ablationlab.model.parameters import matmul_flops_per_token, parameters
+from ablationlab.model.weights import Parameter
 from ablationlab.records.plan import Declaration
 from ablationlab.records.settings import (
     DataConfig,

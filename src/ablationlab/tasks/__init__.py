@@ -23,28 +23,3 @@ from ablationlab.tasks.request import (
 )
 from ablationlab.tasks.scores import TASK_MEANS, PlannedTasks, TaskName, over_tasks, planned_tasks
 from ablationlab.tasks.suite import KINDS, BuiltTask, TaskKind, Template
-
-__all__ = [
-    "BENCHMARK_GROUP",
-    "CATALOGUE",
-    "KINDS",
-    "STOCK",
-    "SUITE_GROUP",
-    "TASK_MEANS",
-    "Benchmark",
-    "BuiltTask",
-    "HarnessTask",
-    "HarnessTasks",
-    "PlannedTasks",
-    "TaskKind",
-    "TaskName",
-    "TaskRequest",
-    "Template",
-    "build_tasks",
-    "check_tasks",
-    "check_text",
-    "expand",
-    "over_tasks",
-    "plan_tasks",
-    "planned_tasks",
-]

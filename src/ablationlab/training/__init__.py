@@ -19,6 +19,4 @@ if TYPE_CHECKING:
     from ablationlab.training.progress import Progress, Stopped
     from ablationlab.training.stack import Member, Stack
 
-__all__ = ["GPT", "Member", "Progress", "Stack", "StackTrainer", "Stopped", "load"]
-
 __getattr__ = lazy_exports(__name__)

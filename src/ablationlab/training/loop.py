@@ -13,7 +13,7 @@ from ablationlab.core.errors import OutOfMemory, PlanError
 from ablationlab.data.batches import DataOrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch, compute_dtype, observe, prepare
-from ablationlab.model.parameters import weight_digest
+from ablationlab.model.weights import weight_digest
 from ablationlab.records.environment import Environment
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import Checkpoint, Start
@@ -39,8 +39,6 @@ from ablationlab.training.stack import Member, Stack
 if TYPE_CHECKING:
     from ablationlab.training.distributed.ranks import Ranks
     from ablationlab.training.distributed.stack import DistributedStack
-
-__all__ = ["Progress", "StackTrainer", "Stopped"]
 
 REPORT_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0

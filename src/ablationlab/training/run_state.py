@@ -19,8 +19,8 @@ from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.batches import DataOrderHash, drawn_samples, planned_data_order
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch
-from ablationlab.model.parameters import joint_digest
 from ablationlab.model.rules import WITH_WARMUP
+from ablationlab.model.weights import joint_digest
 from ablationlab.records.environment import Environment
 from ablationlab.records.metrics import MEASURED_METRICS, checked_metrics
 from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun

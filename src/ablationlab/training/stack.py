@@ -36,8 +36,9 @@ from ablationlab.model.optimizers import (
     learning_rates,
     start_optimizer,
 )
-from ablationlab.model.parameters import Parameter, parameter_count, parameters, stack_parameters
+from ablationlab.model.parameters import parameter_count, parameters, stack_parameters
 from ablationlab.model.rules import Matrix, rate_and_decay
+from ablationlab.model.weights import Parameter
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.records.storage import RunFolder

@@ -18,7 +18,8 @@ from ablationlab.core.errors import RunFailure
 from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation import evaluate
 from ablationlab.instrument.costing.disk import Spread, study_bytes
-from ablationlab.model.parameters import parameters, weight_digest
+from ablationlab.model.parameters import parameters
+from ablationlab.model.weights import weight_digest
 from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
 from ablationlab.records.probes import read_probes

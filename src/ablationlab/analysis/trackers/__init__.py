@@ -15,20 +15,6 @@ from ablationlab.analysis.trackers.wandb import (
     unfolded,
 )
 
-__all__ = [
-    "Cell",
-    "Curve",
-    "Point",
-    "TrackedRun",
-    "chart_runs",
-    "is_chart_export",
-    "is_tracked",
-    "read_tracker",
-    "repeated_step",
-    "unfolded",
-]
-
-
 _FOLDERS = (
     (is_wandb_folder, read_wandb_folder),
     (is_mlruns, read_mlruns),

@@ -10,16 +10,3 @@ from ablationlab.instrument.replication.published_table import (
     table_path,
 )
 from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
-
-__all__ = [
-    "PublishedTable",
-    "ReplicatedDirection",
-    "ReplicatedFigure",
-    "Replication",
-    "check_study",
-    "load_table",
-    "names",
-    "replicate",
-    "study_path",
-    "table_path",
-]

@@ -8,5 +8,3 @@ from __future__ import annotations
 
 from ablationlab.instrument.validation.records import Validation
 from ablationlab.instrument.validation.run import validate
-
-__all__ = ["Validation", "validate"]

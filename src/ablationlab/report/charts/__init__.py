@@ -13,13 +13,4 @@ if TYPE_CHECKING:
     from ablationlab.report.charts.theme import DARK_OF, HUES, Figure, colours, config
     from ablationlab.report.charts.validation import power_figure
 
-__all__ = [
-    "DARK_OF",
-    "HUES",
-    "Figure",
-    "colours",
-    "config",
-    "power_figure",
-]
-
 __getattr__ = lazy_exports(__name__)

@@ -13,13 +13,4 @@ if TYPE_CHECKING:
     from ablationlab.report.page.build import page_html, write_page
     from ablationlab.report.page.embed import asset, by_column, render, vega_bundle
 
-__all__ = [
-    "asset",
-    "by_column",
-    "page_html",
-    "render",
-    "vega_bundle",
-    "write_page",
-]
-
 __getattr__ = lazy_exports(__name__)

@@ -3,5 +3,3 @@
 from __future__ import annotations
 
 from ablationlab.report.paper.write import write_paper, write_programme
-
-__all__ = ["write_paper", "write_programme"]

@@ -9,12 +9,3 @@ from __future__ import annotations
 from ablationlab.report.tables.ablation import ablation_table
 from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.tables.write import check_conclusions, statistics_markdown, tables_of, write_tables
-
-__all__ = [
-    "ablation_table",
-    "check_conclusions",
-    "comparison_table",
-    "statistics_markdown",
-    "tables_of",
-    "write_tables",
-]

@@ -40,38 +40,4 @@ if TYPE_CHECKING:
         time_needed,
     )
 
-__all__ = [
-    "Money",
-    "analysis_view",
-    "corpora_table",
-    "costing_view",
-    "decision_view",
-    "diff_view",
-    "evaluation_view",
-    "failures_view",
-    "find_run",
-    "items_view",
-    "library_view",
-    "listing",
-    "metrics_table",
-    "open_place",
-    "overlap_table",
-    "own_trainer_summary",
-    "plan_summary",
-    "plan_tables",
-    "power_view",
-    "precisions",
-    "presets_table",
-    "probes_table",
-    "replication_view",
-    "results_table",
-    "run_probes_view",
-    "run_view",
-    "shared_text",
-    "status_table",
-    "time_needed",
-    "variants_table",
-    "verdict_view",
-]
-
 __getattr__ = lazy_exports(__name__)

@@ -27,7 +27,8 @@ from torch.utils.checkpoint import checkpoint
 from ablationlab.model.dropout import Dropout
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import PLAIN, Objective
-from ablationlab.model.parameters import Parameter, parameters, read_by_block
+from ablationlab.model.parameters import parameters, read_by_block
+from ablationlab.model.weights import Parameter
 from ablationlab.records.settings import ModelConfig
 
 

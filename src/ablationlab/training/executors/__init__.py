@@ -5,5 +5,3 @@
 """
 
 from ablationlab.training.executors.job import Event, EventKind, Job, Listener
-
-__all__ = ["Event", "EventKind", "Job", "Listener"]

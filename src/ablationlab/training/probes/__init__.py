@@ -8,5 +8,3 @@ from __future__ import annotations
 
 from ablationlab.training.probes.snapshot import Reading, Snapshot
 from ablationlab.training.probes.stack_probes import MEASUREMENTS, StackProbes
-
-__all__ = ["MEASUREMENTS", "Reading", "Snapshot", "StackProbes"]

@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ablationlab.model.parameters import Parameter
+from ablationlab.model.weights import Parameter
 from ablationlab.training.probes.snapshot import Reading, Snapshot
 
 # eps is at least this share of Adam's denominator sqrt(v̂) + eps: sqrt(v̂) <= 9 eps.
