@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -17,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.core.processes import usable_cores
+from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder, inside
+from ablationlab.records.storage import ResultsFolder, inside, timestamp
 from ablationlab.study.code import code_notice, study_code
 from ablationlab.study.load import load_study, parse_study
 
@@ -361,7 +361,7 @@ def _check_complete(study: Study, results: ResultsFolder, runs: Sequence[Run]) -
     if files := [name for name in not_kept(runs) if name not in WEIGHTS]:
         raise RecordError(
             f"the runs in {results.path} do not keep {', '.join(files)}. Runs that are trained now would, and what was "
-            "left out could not be told from what was lost. Use the complete folder, or train the study anew with "
+            "left out could not be told from what was lost. Use the complete folder, or train the study again with "
             "`ablationlab run --out`; `ablationlab analyze` and `ablationlab report` work here"
         )
     if study.evaluation.tasks and (lost := without_weights(runs)):
@@ -381,7 +381,7 @@ def _energy_measured(results: ResultsFolder, options: Options) -> Iterator[None]
     from ablationlab.core.energy import EnergyMeter
     from ablationlab.records.energy import ENERGY, Energy, EnergyReading
 
-    began = datetime.now(UTC).isoformat(timespec="seconds")
+    began = timestamp()
     meter = EnergyMeter(gpu=options.device != "cpu")
     try:
         with meter:
@@ -404,8 +404,7 @@ def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) ->
     path = results.path / LOOKS / f"{result.number}.json"
     plan_hash = Plan.read(results.plan).plan_hash
     with suppress(FileExistsError):
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        Look(plan_hash=plan_hash, created=created, result=result).create(path)
+        Look(plan_hash=plan_hash, created=timestamp(), result=result).create(path)
     before = Look.read(path).result
     if before.stop != result.stop or any(
         (ours.comparison, ours.finding) != (theirs.comparison, theirs.finding)
@@ -682,8 +681,7 @@ def register(study: Study, results: ResultsFolder) -> None:
 
     path = results.path / "study.lock"
     with suppress(FileExistsError):
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        Registration(study=without_paths(study)[0], study_hash=study.hash, created=created).create(path)
+        Registration(study=without_paths(study)[0], study_hash=study.hash, created=timestamp()).create(path)
     registered = Registration.read(path)
     if registered.study_hash != study.hash:
         raise PlanError(
@@ -715,7 +713,7 @@ def compare_texts(data: DataConfig, workers: int | None, listen: Listener) -> No
 
 def _sealed_by_the_leader(
     study: Study, results: ResultsFolder, options: Options, ranks: Ranks, listen: Listener
-) -> tuple[Plan, tuple[str, ...]]:
+) -> tuple[Plan, tuple[Drift, ...]]:
     """The leader seals the plan, or opens the sealed one; the others read it."""
     from ablationlab.study.plan import open_plan
     from ablationlab.training.executors.torchrun import check
@@ -727,17 +725,17 @@ def _sealed_by_the_leader(
             "--executor torchrun`, which starts one per stage"
         )
 
-    def prepare() -> tuple[str, ...]:
+    def prepare() -> list[dict[str, str]]:
         plan, corpus = seal(study, results, options.device, ranks.world, listen)
-        return _checked_drift(plan, corpus, results, options)
+        return [drift.model_dump() for drift in _checked_drift(plan, corpus, results, options)]
 
-    drift = tuple(ranks.share(prepare))
-    return open_plan(results, study), drift
+    drifts = tuple(Drift(**drift) for drift in ranks.share(prepare))
+    return open_plan(results, study), drifts
 
 
 def _checked_drift(
     plan: Plan, corpus: TokenizedCorpus | None, results: ResultsFolder, options: Options
-) -> tuple[str, ...]:
+) -> tuple[Drift, ...]:
     """What changed since the plan was sealed; refused unless accepted, or unless there is nothing left to train."""
     from ablationlab.study.plan import plan_drift
     from ablationlab.training.executors.job import open_stacks

@@ -15,6 +15,7 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import absence, deviation
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Analysis
+from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
 
@@ -322,11 +323,12 @@ def test_drift_and_extra_runs_are_listed(tmp_path):
     plan = build(tmp_path)
     for run in plan.runs:
         metrics = outcome(run.variant, run.regime, run.seed)
-        write_run(tmp_path, plan, run, metrics, calm(run.seed), drift=("torch 2.12 -> 2.13",))
+        write_run(tmp_path, plan, run, metrics, calm(run.seed), drift=(Drift(what="torch", sealed="2.12", now="2.13"),))
     extra = plan.runs[0].model_copy(update={"id": "default-none-s99", "seed": 99})
     write_run(tmp_path, plan, extra, outcome("none", "default", 99), calm(99))
     found = analyze(read_results(tmp_path))
     assert codes(found) == ["extra-runs", "drift"]
+    assert found.deviations[1].details["change"] == "torch 2.12 -> 2.13"
     assert found.deviations[0].details["runs"] == ["default-none-s99"]
     assert find(found, PRIMARY).n == 5
 

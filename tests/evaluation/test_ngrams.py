@@ -5,8 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ablationlab.evaluation.ngrams import NgramScorer
-from ablationlab.evaluation.scoring import Continuation
+from ablationlab.evaluation.scoring import Continuation, NgramScorer
 
 TEXT = np.random.default_rng(0).choice(5, size=4000, p=[0.4, 0.3, 0.15, 0.1, 0.05]).astype(np.int64)
 TEXT[1::2] = (TEXT[::2] * 2 + 1) % 5  # every second token follows from the one before it

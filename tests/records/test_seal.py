@@ -325,7 +325,7 @@ def test_nothing_is_trained_or_scored_in_a_folder_of_packed_records_and_the_mess
     for words in (["evaluate", out, "--tasks", "spelling"], ["export", run, tmp_path / "exported"]):
         code, _, errors = cli(*words)
         assert (code, "are not kept: there is no" in errors) == (2, True)
-        assert "train the study anew with `ablationlab run --out`" in errors
+        assert "train the study again with `ablationlab run --out`" in errors
     assert before == sorted(path for path in out.rglob("*") if "locks" not in path.parts)
     shutil.rmtree(run)
     code, _, errors = cli("run", trained.study, "--out", out, "--device", "cpu", "--workers", "1")

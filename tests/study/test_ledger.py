@@ -10,6 +10,7 @@ from ablationlab.core.errors import MismatchError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import parameters
 from ablationlab.model.weights import weight_digest
+from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.run import Divergence, Result, RunRecord, Start, Timing
@@ -27,7 +28,9 @@ from ablationlab.study.ledger import (
 )
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
-from ablationlab.training.run_state import ensure_run_record
+from ablationlab.training.run_state import begin_record
+
+ACCEPTED = (Drift(what="torch", sealed="1", now="2"),)
 
 
 class Bench:
@@ -42,8 +45,8 @@ class Bench:
             place = self.results.run(run.id)
             model = run.model
             digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(model)}
-            execution, environment = self.plan.execution, self.plan.environment
-            ensure_run_record(self.plan, study, run, place, digests, "test", execution, environment, ())
+            found = {"executor": "test", "environment": self.plan.environment}
+            begin_record(self.plan, run, place, digests, self.plan.execution, **found)
 
     def record(self, variant: str, seed: int = 1) -> RunRecord:
         run = next(run for run in self.plan.runs if (run.variant, run.seed) == (variant, seed))
@@ -307,9 +310,9 @@ def _start(**changes: Any) -> Start:
         ({"threads": 2}, ["device or threads differ"]),
         ({"device_name": "other"}, ["device or threads differ"]),
         ({"ranks": 2}, ["ranks or their parallel layout differ"]),
-        ({"ranks": 2, "drift": ("accepted",)}, []),
+        ({"ranks": 2, "drift": ACCEPTED}, []),
         ({"step": 6}, []),
-        ({"code_hash": "b", "drift": ("accepted",)}, []),
+        ({"code_hash": "b", "drift": ACCEPTED}, []),
     ],
 )
 def test_a_run_that_went_on_in_another_environment_matches_no_other_unless_that_was_accepted(bench, change, said):
@@ -321,7 +324,7 @@ def test_a_run_that_went_on_in_another_environment_matches_no_other_unless_that_
 def test_accepted_drift_covers_the_number_of_ranks_and_nothing_else_of_the_execution(bench):
     arm, base = bench.record("layernorm"), bench.record("none")
     spread = arm.execution.over(("ddp", 2, False))
-    moved = arm.model_copy(update={"execution": spread, "drift": ("2 ranks -> 1 rank",)})
+    moved = arm.model_copy(update={"execution": spread, "drift": ACCEPTED})
     assert record_mismatches(moved, base) == []
     slower = moved.model_copy(update={"execution": spread.model_copy(update={"threads": 9})})
     assert record_mismatches(slower, base) == ["execution differs"]
@@ -402,7 +405,7 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
         "Not matched: training time."
     )
     folder = bench.results.run(bench.record("none").id)
-    drifted = bench.record("none").model_copy(update={"drift": ("torch 1 -> 2",)})
+    drifted = bench.record("none").model_copy(update={"drift": ACCEPTED})
     folder.record.unlink()
     drifted.create(folder.record)
     folder.result.unlink()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ablationlab.core.errors import StudyError
 from ablationlab.records.settings import Study
 from ablationlab.study.load import load_study
-from ablationlab.study.text import Span, entries, paragraphs
+from ablationlab.study.text import TextSpan, entries, paragraphs
 
 STUDY = """
 name = "with-text"
@@ -67,7 +67,11 @@ def test_the_text_changes_neither_the_study_nor_what_is_registered(tmp_path):
 
 def test_paragraphs_are_spans():
     (introduction,) = paragraphs("Where a norm belongs\nis open [@one2020].")
-    assert introduction == (Span("text", "Where a norm belongs is open "), Span("cite", "one2020"), Span("text", "."))
+    assert introduction == (
+        TextSpan("text", "Where a norm belongs is open "),
+        TextSpan("cite", "one2020"),
+        TextSpan("text", "."),
+    )
     (related,) = paragraphs("**Norms.** See [@one2020; @two2021] and *this*: `x`.")
     assert [span.kind for span in related] == [
         "strong",

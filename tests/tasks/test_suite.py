@@ -11,8 +11,7 @@ from scipy import stats
 from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import CharTokenizer
-from ablationlab.evaluation.ngrams import NgramScorer
-from ablationlab.evaluation.scoring import Continuation
+from ablationlab.evaluation.scoring import Continuation, NgramScorer
 from ablationlab.records.settings import DataConfig
 from ablationlab.tasks.build import write_task
 from ablationlab.tasks.suite import KINDS, BuiltTask, build, room_of

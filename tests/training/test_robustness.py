@@ -18,13 +18,14 @@ import pytest
 import warm
 from ablationlab.core.errors import PlanError
 from ablationlab.data.corpus import load_corpus
-from ablationlab.records.environment import current
+from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
-from ablationlab.records.run import Result
+from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.training.executors.job import Job
 from ablationlab.training.loop import StackTrainer
-from conftest import run_cli
+from conftest import run_cli, torch_as_it_was
 
 # Runs the command line with a patch before it: argv[1] is Python, the rest are the command's words.
 PATCHED = """
@@ -47,6 +48,11 @@ cli.main([*sys.argv[1:], "--device", "cpu"])
 """
 STOP_AT_6 = "at_step(6, lambda: os.kill(os.getpid(), signal.SIGINT))"
 OTHER_CODE = "environment.code_hash = lambda: 'f' * 64"
+
+
+def job_in(results: ResultsFolder) -> Job:
+    plan = Plan.read(results.plan)
+    return Job(plan, results.path, plan.study.data)
 
 
 def said(*words: object, patch: str = "") -> tuple[int, str]:
@@ -82,21 +88,26 @@ def test_another_text_than_the_sealed_one_never_reaches_training(study_file, tmp
     (tmp_path / "corpus.txt").write_text(text.swapcase()[::-1])
     swapped = load_corpus(DataConfig(corpus=str(tmp_path / "corpus.txt")))
     with pytest.raises(PlanError, match="is not the one that the plan was sealed with"):
-        StackTrainer(Plan.read(results.plan), 0, results, swapped, executor="test", environment=current())
+        StackTrainer(job_in(results), 0, swapped, executor="test")
     code, text = said("run", study, "--out", tmp_path / "out")
     assert code == 2
     assert "has changed since the plan was sealed" in text
 
 
-def test_another_device_or_thread_count_than_the_sealed_one_is_refused(study_file, tmp_path):
+def test_another_device_than_the_sealed_one_is_refused_unless_accepted_and_then_recorded(study_file, tmp_path):
     study = study_file()
     assert said("plan", study, "--out", tmp_path / "out")[0] == 0
     results = ResultsFolder(tmp_path / "out")
     plan = Plan.read(results.plan)
     elsewhere = plan.model_copy(update={"execution": plan.execution.model_copy(update={"device_name": "another cpu"})})
     corpus = load_corpus(DataConfig(corpus=str(tmp_path / "corpus.txt")))
-    with pytest.raises(PlanError, match="another cpu"):
-        StackTrainer(elsewhere, 0, results, corpus, executor="test", environment=current())
+    job = replace(job_in(results), plan=elsewhere)
+    with pytest.raises(PlanError, match="sealed for: device_name another cpu -> "), torch_as_it_was():
+        StackTrainer(job, 0, corpus, executor="test")
+    with torch_as_it_was():
+        StackTrainer(replace(job, accept_drift=True), 0, corpus, executor="test")
+    record = RunRecord.read(results.run(plan.stacks[0][0]).record)
+    assert record.drift == (Drift(what="device_name", sealed="another cpu", now=plan.execution.device_name),)
 
 
 def test_a_resumed_study_keeps_the_threads_and_width_it_was_sealed_with(study_file, tmp_path):
@@ -242,18 +253,17 @@ def test_initial_weights_in_the_record_are_those_of_the_stack(study_file, tmp_pa
     import torch
 
     from ablationlab.model.weights import Parameter
-    from ablationlab.records.run import RunRecord
 
     study = study_file({"seeds": [1]})
     assert said("plan", study, "--out", tmp_path / "out")[0] == 0
     results, plan = ResultsFolder(tmp_path / "out"), Plan.read(tmp_path / "out" / "plan.lock")
     corpus = load_corpus(DataConfig(corpus=str(tmp_path / "corpus.txt")))
-    StackTrainer(plan, 0, results, corpus, executor="test", environment=current()).train()
+    StackTrainer(job_in(results), 0, corpus, executor="test").train()
     honest = RunRecord.read(results.run(plan.stacks[0][0]).record).initial_weights
     real = Parameter.draw
     monkeypatch.setattr(Parameter, "draw", lambda self, seed: real(replace(self), seed + 1))
     other = ResultsFolder(tmp_path / "other")
-    StackTrainer(plan, 0, other, corpus, executor="test", environment=current()).train()
+    StackTrainer(replace(job_in(results), folder=other.path), 0, corpus, executor="test").train()
     skewed = RunRecord.read(other.run(plan.stacks[0][0]).record).initial_weights
     assert honest["tok.weight"] != skewed["tok.weight"]
     torch._C._set_deterministic_algorithms(False)

@@ -9,13 +9,13 @@ import pytest
 
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats.stability import EarlyWarning, StackWatch
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
+from ablationlab.training.executors.job import Job
 from ablationlab.training.loop import StackTrainer
 from ablationlab.training.progress import Progress
 from conftest import read_metrics
@@ -29,7 +29,7 @@ def train(table: dict, folder: Path) -> tuple[Plan, ResultsFolder, list[Progress
     results, heard = ResultsFolder(folder), list[Progress]()
     plan = seal_plan(make_plan(study, corpus, "cpu"), results)
     for stack in range(len(plan.stacks)):
-        StackTrainer(plan, stack, results, corpus, executor="t", environment=current(), report=heard.append).train()
+        StackTrainer(Job(plan, folder, study.data), stack, corpus, executor="t", report=heard.append).train()
     return plan, results, heard
 
 

@@ -20,7 +20,7 @@ import torch
 import warm
 from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
-from ablationlab.records.environment import current
+from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.run import Result, RunRecord
@@ -29,6 +29,7 @@ from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.code import study_code
 from ablationlab.study.ledger import check_ledger
 from ablationlab.study.load import parse_study
+from ablationlab.training.executors.job import Job
 from ablationlab.training.executors.torchrun import check
 from ablationlab.training.executors.torchrun import killed as killed_ranks
 from ablationlab.training.export import load
@@ -184,7 +185,7 @@ def test_a_run_of_torchrun_leaves_the_folder_of_any_run(calm, killed):
     alone = ResultsFolder(killed[0] / "alone")
     with torch_as_it_was():
         corpus = load_corpus(DataConfig(corpus=str(killed[0] / "corpus.txt")))
-        StackTrainer(plan, 0, alone, corpus, executor="local", environment=current()).train()
+        StackTrainer(Job(plan, alone.path, plan.study.data), 0, corpus, executor="local").train()
     other = alone.run(record.id)
     assert RunRecord.read(other.record).initial_weights == record.initial_weights
     assert Result.read(other.result).data_order_hash == result.data_order_hash
@@ -212,7 +213,7 @@ def test_continuing_with_another_number_of_ranks_is_refused_unless_accepted_and_
     history = Result.read(path).history
     assert [(start.parallel, start.ranks) for start in history] == [("fsdp", 2), ("fsdp", 1)]
     assert history[1].step > 0
-    assert any("2 ranks" in line and "1 rank" in line for line in history[1].drift)
+    assert Drift(what="ranks", sealed="2", now="1") in history[1].drift
     for name, value in weights_of(calm[0]).items():
         torch.testing.assert_close(weights_of(fewer)[name], value, rtol=1e-2, atol=1e-4)
 

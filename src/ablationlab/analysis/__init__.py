@@ -7,7 +7,7 @@ them into sentences.
 
 from __future__ import annotations
 
-from ablationlab.analysis.assemble import analyze
+from ablationlab.analysis.conclusion import analyze
 from ablationlab.analysis.dataset import Absent, Arm, Dataset
 from ablationlab.analysis.from_results import read_results
 from ablationlab.analysis.from_table import TableOptions, read_table

@@ -366,7 +366,7 @@ def text_contrasts(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Iterat
             yield TextContrast(variant=variant, reference=reference, regime=regime, kind=kind, crossed=crossed)
 
 
-def with_evaluation(dataset: Dataset, plan: Plan, results: Results, evaluated: Evaluated) -> Dataset:
+def with_evaluation(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Dataset:
     """Add sensitivity, the macro accuracies over sensitive tasks, and the item-level comparisons."""
     gate: Gate = {}
     averaged: dict[tuple[str, str], tuple[str, ...]] = {}

@@ -105,7 +105,7 @@ def read_results(
         inputs=results.inputs,
         altered=altered,
     )
-    return with_evaluation(dataset, plan, results, evaluated) if evaluated else dataset
+    return with_evaluation(dataset, plan, evaluated) if evaluated else dataset
 
 
 def _at_last_look(results: Results) -> Results:
@@ -297,7 +297,8 @@ def _drift(plan: Plan, runs: Iterable[Run]) -> list[Deviation]:
         record, result = run.record, run.result
         if record is None or result is None:
             continue
-        changes: list[str | None] = [*record.drift, *(line for start in result.history for line in start.drift)]
+        drifts = (*record.drift, *(drift for start in result.history for drift in start.drift))
+        changes: list[str | None] = [*map(str, drifts)]
         sealed, made = plan.environment, record.environment
         if not changes and (sealed.versions, sealed.code_hash) != (made.versions, made.code_hash):
             changes = [None]

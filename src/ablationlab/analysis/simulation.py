@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.analysis.assemble import analyze
+from ablationlab.analysis.conclusion import analyze
 from ablationlab.analysis.dataset import Arm, Dataset, Values, absent, value_or_absent
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses

@@ -35,9 +35,17 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.ngrams import MOST
 from ablationlab.data.tokens import sample
 from ablationlab.evaluation.calibration import choice_calibration, softmax
-from ablationlab.evaluation.ngrams import NgramScorer
 from ablationlab.evaluation.runs import SCHEMA, ScoredStack, TaskAnswers
-from ablationlab.evaluation.scoring import Continuation, Packed, Scorer, Scores, ScoringTokens, StackScorer, pack
+from ablationlab.evaluation.scoring import (
+    Continuation,
+    NgramScorer,
+    Packed,
+    Scorer,
+    Scores,
+    ScoringTokens,
+    StackScorer,
+    pack,
+)
 from ablationlab.evaluation.tasks import PackedTask
 from ablationlab.records.evaluation import SuiteTask, TaskResult, Weights, packed_answers
 from ablationlab.tasks import HarnessTask, TaskRequest, build_tasks

@@ -80,12 +80,8 @@ class ForwardPass:
         """logits_RBTV in fp32."""
         return self.decode(self.embed(tokens_RBT))
 
-    def loss_R(self, tokens_RBT: Tensor, targets_RBT: Tensor) -> Tensor:
-        """Mean negative log-likelihood in nats, per run."""
-        return self.losses_R(tokens_RBT, targets_RBT)[0]
-
     def losses_R(self, tokens_RBT: Tensor, targets_RBT: Tensor, objective: Objective = PLAIN) -> tuple[Tensor, Tensor]:
-        """The negative log-likelihood, and what is differentiated: *objective*, and the model's loss terms."""
+        """Mean negative log-likelihood in nats, and what is differentiated: *objective* and the loss terms; both per run."""
         x = self.embed(tokens_RBT)
         model = self.model
         if not (model.head_bias or model.head_softcap is not None or model.head != "linear" or model.loss_terms):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from ablationlab.records.storage import StoredValue
 
@@ -33,6 +35,20 @@ class Environment(StoredValue):
     processor: str
     code_hash: str
     git: Git
+
+
+class Drift(StoredValue):
+    """One thing that is not as it was sealed."""
+
+    what: str
+    """A library, `ablationlab's source`, `processor`, a field of an execution, or a file of the trainer's command."""
+    sealed: str
+    """What it was."""
+    now: str
+    """What it is."""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.sealed} -> {self.now}"
 
 
 @cache
@@ -92,15 +108,19 @@ def current() -> Environment:
     )
 
 
-def drift(sealed: Environment, now: Environment) -> tuple[str, ...]:
-    """What differs between the sealed environment and this one, in words; empty when runs may be mixed."""
-    differences = [
-        f"{name} {sealed.versions.get(name, 'absent')} -> {now.versions.get(name, 'absent')}"
-        for name in sorted(sealed.versions | now.versions)
-        if sealed.versions.get(name) != now.versions.get(name)
-    ]
-    if sealed.code_hash != now.code_hash:
-        differences.append(f"ablationlab's source {sealed.code_hash[:12]} -> {now.code_hash[:12]}")
-    if sealed.processor != now.processor:
-        differences.append(f"processor {sealed.processor} -> {now.processor}")
-    return tuple(differences)
+def drift(sealed: Environment, now: Environment) -> tuple[Drift, ...]:
+    """What differs between the sealed environment and this one; empty when runs may be mixed."""
+    before, after = (
+        {**each.versions, "ablationlab's source": each.code_hash[:12], "processor": each.processor}
+        for each in (sealed, now)
+    )
+    return changes(before, after)
+
+
+def changes(sealed: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Drift, ...]:
+    """What differs, key by key."""
+    return tuple(
+        Drift(what=key, sealed=str(sealed.get(key, "absent")), now=str(now.get(key, "absent")))
+        for key in sorted({**sealed, **now})
+        if sealed.get(key) != now.get(key)
+    )

@@ -602,7 +602,7 @@ def no_weights(first: RunFolder, *others: RunFolder) -> RecordError:
     names = first.path.name + (f" and {len(others)} more" if others else "")
     again = "move the folders of these runs away, and `ablationlab run` trains them again"
     if not first.metrics.exists():
-        again = "train the study anew with `ablationlab run --out`"
+        again = "train the study again with `ablationlab run --out`"
     return RecordError(
         f"the weights of {names} are not kept: there is no {first.checkpoints}. Scores that were made with them stay, and "
         "`ablationlab analyze` and `ablationlab report` use them. To score or export these runs, restore that folder, or "

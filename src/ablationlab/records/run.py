@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.environment import Environment
-from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, RunRole, WithRecipe
+from ablationlab.records.environment import Drift, Environment
+from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, Plan, PlannedRun, RunRole, WithRecipe
 from ablationlab.records.seal import SealedRecord
-from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, open_regular
+from ablationlab.records.settings import file_name
+from ablationlab.records.storage import SCHEMA_VERSION, Record, RunFolder, StoredValue, open_regular, timestamp
 from ablationlab.stats.results import Course
 
 if TYPE_CHECKING:
@@ -75,10 +76,33 @@ class RunRecord(WithRecipe, Record):
     """Ids of the runs of that stack."""
     environment: Environment
     """Versions and machine at its start."""
-    drift: tuple[str, ...] = ()
+    drift: tuple[Drift, ...] = ()
     """What had changed since the plan was sealed; empty unless it was accepted."""
     created: str
     """When it was written."""
+
+    @classmethod
+    def begin(cls, plan: Plan, run: PlannedRun, folder: RunFolder, **found: Any) -> None:
+        """Write the record of a run that begins, or make sure that the one on disk is of this very plan. *found*: fields that
+        no plan knows."""
+        if folder.record.exists():
+            record = cls.read(folder.record)
+            if (record.id, record.plan_hash) != (run.id, plan.plan_hash):
+                raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
+            return
+        if folder.checkpoints.is_dir() or folder.result.exists():
+            raise RecordError(f"{folder.path} has lost its run.json; move the folder away and run again")
+        cls(
+            **dict(run),
+            study=plan.study.name,
+            study_hash=plan.study_hash,
+            plan_hash=plan.plan_hash,
+            baseline=plan.study.baseline,
+            declares=plan.variants[run.variant].moved(file_name),
+            stack_members=plan.stacks[run.stack],
+            created=timestamp(),
+            **found,
+        ).create(folder.record)
 
 
 class Divergence(StoredValue):
@@ -119,8 +143,13 @@ class Start(StoredValue):
     """Processes of the run."""
     activation_checkpointing: bool = False
     """Whether blocks were recomputed."""
-    drift: tuple[str, ...]
+    drift: tuple[Drift, ...]
     """Drift that was accepted."""
+
+    @classmethod
+    def of(cls, step: int, environment: Environment, execution: Execution, drift: tuple[Drift, ...]) -> Self:
+        found = {"drift": drift, "step": step, **dict(environment), **dict(execution)}
+        return cls(**{name: found[name] for name in cls.model_fields})
 
 
 class MetricFailure(StoredValue):

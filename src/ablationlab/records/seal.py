@@ -5,7 +5,7 @@ is not sealed. Its evaluation joins the seal in the same way: the new hashes are
 then the files. Whatever a kill leaves is one of the two; anything else was altered. analysis.json names the hashes of what it
 read, verdict.json that of the analysis, and page and paper name both. `SealedRecord`s carry the hash of their own content.
 
-This shows accidents and careless edits. Against someone who writes every hash anew, only a copy of the plan's hash that was
+This shows accidents and careless edits. Against someone who recomputes every hash, only a copy of the plan's hash that was
 deposited elsewhere helps (docs/reliability.md).
 """
 

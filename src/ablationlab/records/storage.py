@@ -20,6 +20,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -417,6 +418,11 @@ def inside(root: Path, name: str) -> Path:
     if any(part in ("", ".", "..") for part in parts) or "\0" in name or "\\" in name:
         raise RecordError(f"{name!r} is not the name of a file in {root}: it would lead elsewhere")
     return root.joinpath(*parts)
+
+
+def timestamp() -> str:
+    """Now, in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def slug(text: str) -> str:

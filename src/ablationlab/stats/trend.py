@@ -53,7 +53,6 @@ def trend(
     if np.unique(x).size < FEWEST:
         raise StatisticsError(f"a trend needs {FEWEST} different sizes or more, got {np.unique(x).size}")
     freedom = x.size - 2
-    largest = int(x.argmax())
     # Centred and scaled, so that intercept and slope are well conditioned.
     centre = float(np.log10(x).mean())
     design = np.stack([np.ones_like(x), np.log10(x) - centre], axis=1)
@@ -73,8 +72,12 @@ def trend(
     if at is not None:
         row = np.array([1.0, np.log10(positive("at", at)) - centre])
         hidden = float(np.abs(row @ weights) @ off)
-        seen = float(y[largest])
-        prediction = _prediction(at, row, coefficients, covariance, tau2, freedom, t, seen, hidden)
+        estimate = float(row @ coefficients)
+        spread_there = float(np.sqrt(row @ covariance @ row + tau2))
+        sign = np.sign(y[int(x.argmax())])
+        holds = float(special.stdtr(freedom, (sign * estimate - hidden) / spread_there))
+        low, high = estimate - t * spread_there - hidden, estimate + t * spread_there + hidden
+        prediction = TrendPrediction(at, estimate, low, high, holds)
     return Trend(
         studies=int(x.size),
         slope=slope,
@@ -107,20 +110,3 @@ def _between(design: FloatArray, y: FloatArray, variance: FloatArray) -> float:
     q = float((w * (y - design @ coefficients) ** 2).sum())
     trace = float(np.trace(covariance @ (design * w[:, None] ** 2).T @ design))
     return max(0.0, (q - (y.size - 2)) / (float(w.sum()) - trace))
-
-
-def _prediction(
-    size: float,
-    row: FloatArray,
-    coefficients: FloatArray,
-    covariance: FloatArray,
-    tau2: float,
-    freedom: int,
-    t: float,
-    seen: float,
-    doubt: float,
-) -> TrendPrediction:
-    estimate = float(row @ coefficients)
-    error = float(np.sqrt(row @ covariance @ row + tau2))
-    holds = float(special.stdtr(freedom, (np.sign(seen) * estimate - doubt) / error))
-    return TrendPrediction(size, estimate, estimate - t * error - doubt, estimate + t * error + doubt, holds)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
 from math import ceil, gcd, lcm, sqrt
@@ -24,7 +23,7 @@ from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.data.ngrams import reference_losses
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.model.rules import OPTIMIZERS, combination_problems, schedule_refusal, step_flops, warmup_refusal
-from ablationlab.records.environment import current, drift
+from ablationlab.records.environment import Drift, current, drift
 from ablationlab.records.metrics import METRICS, across_tokenizers
 from ablationlab.records.plan import (
     PLACES,
@@ -44,7 +43,7 @@ from ablationlab.records.plan import (
     without_paths,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
-from ablationlab.records.storage import ResultsFolder, content_hash, read_regular, replace
+from ablationlab.records.storage import ResultsFolder, content_hash, read_regular, replace, timestamp
 from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
@@ -212,11 +211,6 @@ def _plan(
     # Runs that torchrun spreads are trained one after another, by all processes together.
     busy = min(workers or cores, len(stacks)) if study.execution.parallel is None else workers or 1
     threads = wanted if wanted != "auto" else max(1, cores // busy) if device_kind == "cpu" else 1
-    runs = tuple(
-        cell.model_copy(update={"stack": number, "slot": slot})
-        for number, stack in enumerate(stacks)
-        for slot, cell in enumerate(stack)
-    )
     plan = Plan(
         study=study,
         study_hash=study.hash,
@@ -235,12 +229,11 @@ def _plan(
             stack_width=width,
             threads=threads,
         ),
-        runs=runs,
-        stacks=tuple(tuple(cell.id for cell in stack) for stack in stacks),
+        **_placed(stacks),
         calibrations=dict(calibrations),
         step_times=step_times,
         environment=current(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=timestamp(),
         plan_hash="",
     )
     return plan.sealed()
@@ -306,19 +299,24 @@ def extension(
     stacks = stacked or [[cell] for cell in own]
     return Amendment(
         plan_hash=plan.plan_hash,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=timestamp(),
         reason=reason,
         look=look,
         seeds=() if look is not None else tuple(seed for seed in seeds if seed not in study.seeds),
         variants={name: every.declared[name] for name in variants if name not in study.variants},
         corpora={name: corpora[name].record for name in variants if name in corpora},
-        runs=tuple(
-            cell.model_copy(update={"stack": number, "slot": slot})
-            for number, stack in enumerate(stacks)
-            for slot, cell in enumerate(stack)
-        ),
-        stacks=tuple(tuple(cell.id for cell in stack) for stack in stacks),
+        **_placed(stacks),
     )
+
+
+def _placed(stacks: Sequence[Sequence[PlannedRun]]) -> dict[str, Any]:
+    """The fields of a plan that say which run trains where."""
+    runs = (
+        cell.model_copy(update={"stack": number, "slot": slot})
+        for number, stack in enumerate(stacks)
+        for slot, cell in enumerate(stack)
+    )
+    return {"runs": tuple(runs), "stacks": tuple(tuple(cell.id for cell in stack) for stack in stacks)}
 
 
 def _check_seeds(study: Study, seeds: Sequence[int]) -> None:
@@ -734,7 +732,7 @@ def check_texts(plan: Plan, corpora: Mapping[str, TokenizedCorpus]) -> None:
             )
 
 
-def plan_drift(plan: Plan, corpus: TokenizedCorpus | None, device: Literal["auto", "cpu", "cuda"]) -> tuple[str, ...]:
+def plan_drift(plan: Plan, corpus: TokenizedCorpus | None, device: Literal["auto", "cpu", "cuda"]) -> tuple[Drift, ...]:
     """What changed since the plan was sealed; changed data, or another device asked for by name, is refused outright."""
     if corpus is not None:
         check_texts(plan, {"": corpus})

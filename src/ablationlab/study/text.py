@@ -36,7 +36,7 @@ _ENTRY = re.compile(r"@(\w+)\s*\{\s*([^\s,{}]+)\s*,")
 
 
 @dataclass(frozen=True)
-class Span:
+class TextSpan:
     """A piece of a paragraph; the text of a citation is its key."""
 
     kind: Literal["text", "emphasis", "strong", "code", "cite"]
@@ -83,28 +83,29 @@ def text_problems(text: StudyText) -> Iterator[Problem]:
                 yield Problem.unknown(f"text.{key}", "reference", name, known)
 
 
-def paragraphs(text: str) -> tuple[tuple[Span, ...], ...]:
+def paragraphs(text: str) -> tuple[tuple[TextSpan, ...], ...]:
     """The paragraphs of a section, which blank lines divide, as spans."""
     found = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text.strip()))
-    return tuple(tuple(_spans(paragraph)) for paragraph in found if paragraph)
+    return tuple(tuple(spans(paragraph)) for paragraph in found if paragraph)
 
 
-def _spans(paragraph: str) -> Iterator[Span]:
+def spans(paragraph: str) -> Iterator[TextSpan]:
+    """The pieces of a paragraph."""
     end = 0
     for found in _MARKUP.finditer(paragraph):
         if found.start() > end:
-            yield Span("text", paragraph[end : found.start()])
+            yield TextSpan("text", paragraph[end : found.start()])
         end = found.end()
         if found["cite"]:
-            yield from (Span("cite", key.strip(" @")) for key in found["cite"].split(";"))
+            yield from (TextSpan("cite", key.strip(" @")) for key in found["cite"].split(";"))
         elif found["strong"]:
-            yield Span("strong", found["strong"])
+            yield TextSpan("strong", found["strong"])
         elif found["emphasis"]:
-            yield Span("emphasis", found["emphasis"])
+            yield TextSpan("emphasis", found["emphasis"])
         else:
-            yield Span("code", found["code"])
+            yield TextSpan("code", found["code"])
     if end < len(paragraph):
-        yield Span("text", paragraph[end:])
+        yield TextSpan("text", paragraph[end:])
 
 
 def entries(bibliography: str) -> dict[str, str]:

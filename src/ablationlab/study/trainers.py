@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +18,11 @@ from typing import Any, Literal
 from ablationlab.core.errors import PlanError, Problem, nearest
 from ablationlab.core.processes import usable_cores
 from ablationlab.core.registry import Registry
-from ablationlab.records.environment import current
+from ablationlab.records.environment import Drift, changes, current
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.plan import Declaration, Execution, Plan, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, Study, Trainer, flattened, merged
-from ablationlab.records.storage import content_hash
+from ablationlab.records.storage import content_hash, timestamp
 from ablationlab.study.variants import Variant, variants_of
 
 Direction = Literal["lower", "higher"]
@@ -308,7 +307,7 @@ def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "aut
         stacks=tuple((run.id,) for run in runs),
         files=program_files(own),
         environment=current(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=timestamp(),
         plan_hash="",
     )
     return plan.sealed()
@@ -321,14 +320,11 @@ def program_files(own: Trainer) -> dict[str, str]:
     return {word: sha256(path.read_bytes()).hexdigest() for word, path in paths.items() if path.is_file()}
 
 
-def program_drift(plan: Plan) -> tuple[str, ...]:
+def program_drift(plan: Plan) -> tuple[Drift, ...]:
     """Files of the command that are not what they were when the plan was sealed."""
     now = program_files(plan.study.trainer) if plan.study.trainer is not None else {}
-    return tuple(
-        f"{name} {digest[:12]} -> {now.get(name, 'absent')[:12]}"
-        for name, digest in plan.files.items()
-        if now.get(name) != digest
-    )
+    kept = {name: now[name][:12] for name in plan.files if name in now}
+    return changes({name: digest[:12] for name, digest in plan.files.items()}, kept)
 
 
 def _planned(study: Study, own: Trainer, variant: Variant, regime: str, seed: int, stack: int) -> PlannedRun:

@@ -14,8 +14,8 @@ from ablationlab.data.batches import DataOrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch, compute_dtype, observe, prepare
 from ablationlab.model.weights import weight_digest
-from ablationlab.records.environment import Environment
-from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.environment import changes, current
+from ablationlab.records.plan import PlannedRun
 from ablationlab.records.run import Checkpoint, Start
 from ablationlab.records.settings import TrainingConfig, divisors_of
 from ablationlab.records.storage import ResultsFolder, RunFolder
@@ -30,7 +30,7 @@ from ablationlab.training.run_state import (
     MetricsWriter,
     ResumePoint,
     RunState,
-    ensure_run_record,
+    begin_record,
     layout_drift,
     resume_point,
 )
@@ -39,6 +39,7 @@ from ablationlab.training.stack import Member, Stack
 if TYPE_CHECKING:
     from ablationlab.training.distributed.ranks import Ranks
     from ablationlab.training.distributed.stack import DistributedStack
+    from ablationlab.training.executors.job import Job
 
 REPORT_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
@@ -52,19 +53,16 @@ class StackTrainer:
 
     def __init__(
         self,
-        plan: Plan,
+        job: Job,
         stack_index: int,
-        results: ResultsFolder,
         corpus: TokenizedCorpus,
         *,
         executor: str,
-        environment: Environment,
-        drift: tuple[str, ...] = (),
-        accept_drift: bool = False,
         ranks: Ranks | None = None,
         report: Callable[[Progress], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
+        plan, results, environment = job.plan, ResultsFolder(job.folder), current()
         self.plan, self.index, self.corpus = plan, stack_index, corpus
         self.should_stop = should_stop
         planned = [plan.run(run_id) for run_id in plan.stacks[stack_index]]
@@ -75,10 +73,10 @@ class StackTrainer:
         self.model = planned[0].model
         self.training = planned[0].training
         self.steps = planned[0].budget.steps
-        how = plan.execution_of(planned[0])
-        device = prepare(how, self.study.execution.kernels, deterministic=self.study.execution.deterministic)
+        asked = plan.execution_of(planned[0])
+        device = prepare(asked, self.study.execution.kernels, deterministic=self.study.execution.deterministic)
         members = [Member(run.id, run.seed, run.lr, run.model, run.seed_triple) for run in planned]
-        dtype = compute_dtype(how.precision)
+        dtype = compute_dtype(asked.precision)
         self.stack: Stack | DistributedStack
         if ranks is None:
             self.stack = Stack(
@@ -92,36 +90,25 @@ class StackTrainer:
             )
         self.validation = torch.from_numpy(corpus.validation).to(self.stack.device)
         self._curve_windows = curve_windows(corpus.record, self.model.context, self.study.evaluation.curve_windows)
-        execution = observe(how, len(self.stack.seeds))
-        if execution != how:
-            drift = (*drift, f"execution {how} -> {execution}")
-            if not accept_drift:
-                raise PlanError(f"the plan was sealed for {how}, but this is {execution}; make a new plan with --out")
+        execution = observe(asked, len(self.stack.seeds))
+        changed = changes(dict(asked), dict(execution))
+        if changed and not job.accept_drift:
+            listed = ", ".join(map(str, changed))
+            raise PlanError(f"this is not what the plan was sealed for: {listed}; make a new plan with --out")
         execution = execution.over(self.stack.layout_on_devices)
         folders = [results.run(run.id) for run in planned]
-        drift = (*drift, *layout_drift(plan, results, folders, execution, accept=accept_drift))
+        moved = layout_drift(plan, results, folders, execution, accept=job.accept_drift)
+        drift = (*job.drift, *changed, *moved)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             weights = self.stack.weights(slot)
             if self.stack.leads:
                 digests = {name: weight_digest(value.numpy()) for name, value in weights.items()}
-                ensure_run_record(plan, self.study, run, folder, digests, executor, execution, environment, drift)
+                found = {"executor": executor, "environment": environment, "drift": drift}
+                begin_record(plan, run, folder, digests, execution, **found)
         self.start, self.train_seconds = 0, 0.0
         self.history: tuple[Start, ...] = ()
         self._open(planned, folders)
-        self.history += (
-            Start(
-                step=self.start,
-                versions=environment.versions,
-                code_hash=environment.code_hash,
-                processor=environment.processor,
-                device_name=execution.device_name,
-                threads=execution.threads,
-                parallel=execution.parallel,
-                ranks=execution.ranks,
-                activation_checkpointing=execution.activation_checkpointing,
-                drift=drift,
-            ),
-        )
+        self.history += (Start.of(self.start, environment, execution, drift),)
         self.metrics = MetricsWriter(self.runs, self._tokens_per_step() // len(self.runs), self.probes)
         self.reporter = Reporter(
             report,

@@ -109,15 +109,15 @@ class TrainerRun:
     def __init__(self, folder: Path, *, should_stop: Callable[[], bool] | None = None) -> None:
         self.folder = folder
         try:
-            told = json.loads((folder / SETTINGS).read_bytes())
+            given = json.loads((folder / SETTINGS).read_bytes())
         except (OSError, ValueError) as error:
             raise RecordError(f"{folder} is not the folder of a run: {error}") from error
-        self.id: str = told["id"]
-        self.variant: str = told["variant"]
-        self.regime: str = told["regime"]
-        self.seed: int = told["seed"]
-        self.device: str = told["device"]
-        self.settings = _Read(told["settings"])
+        self.id: str = given["id"]
+        self.variant: str = given["variant"]
+        self.regime: str = given["regime"]
+        self.seed: int = given["seed"]
+        self.device: str = given["device"]
+        self.settings = _Read(given["settings"])
         self._should_stop = should_stop  # None in a program of its own, which is asked to stop by a signal
         self._order: str | None = None  # of the batches so far; None until it is known
 

@@ -20,12 +20,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ablationlab.core.errors import RecordError, RunFailure, nearest
-from ablationlab.records.environment import Environment, current
+from ablationlab.core.errors import RunFailure, nearest
+from ablationlab.records.environment import Drift, Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import (
     METRICS_HEADER,
@@ -38,7 +37,7 @@ from ablationlab.records.run import (
     read_curves,
 )
 from ablationlab.records.seal import seal_run
-from ablationlab.records.settings import Trainer, file_name
+from ablationlab.records.settings import Trainer
 from ablationlab.records.storage import (
     Lock,
     ResultsFolder,
@@ -48,6 +47,7 @@ from ablationlab.records.storage import (
     read_json,
     replace,
     sha256_file,
+    timestamp,
 )
 from ablationlab.stats.stability import course
 from ablationlab.study.trainers import TRAINERS, command_line, nearest_key, passed_settings
@@ -65,6 +65,9 @@ from ablationlab.training.own_run import (
 )
 from ablationlab.training.progress import Progress, Stopped
 
+if TYPE_CHECKING:
+    from ablationlab.training.executors.job import Job
+
 OUTPUT, STARTS = "output.log", "starts.json"
 _POLL_SECONDS, _REPORT_SECONDS = 0.05, 0.5
 #: Read from the end of a run's files to see how far it is.
@@ -79,31 +82,43 @@ _BECOME = (
 
 
 def train_run(
-    plan: Plan,
+    job: Job,
     stack: int,
-    results: ResultsFolder,
     *,
     executor: str,
-    drift: tuple[str, ...],
     lock: Lock,
     report: Callable[[Progress], None],
     should_stop: Callable[[], bool],
 ) -> None:
     """Train the run, whose lock is held. Raises `Stopped` when the user stops it, `RunFailure` when it fails."""
+    plan, results = job.plan, ResultsFolder(job.folder)
     run = plan.run(plan.stacks[stack][0])
     own, folder = plan.study.trainer, results.run(run.id)
     assert own is not None
     environment = current()
     with _device(plan, results) as device:
-        _ensure_record(plan, run, folder, executor, environment, drift)
+        make_folder(folder.path)
+        RunRecord.begin(
+            plan,
+            run,
+            folder,
+            corpus=None,
+            data_order_hash=None,
+            initial_weights=None,
+            shared_init_hash=None,
+            executor=executor,
+            execution=plan.execution,
+            environment=environment,
+            drift=job.drift,
+        )
         if own.name is not None and not (folder.path / f"{STATE}.json").exists():
             (folder.path / REPORTED).unlink(missing_ok=True)  # begun and never saved: it starts again
         cut_back(folder.path)
-        told = {"id": run.id, "variant": run.variant, "regime": run.regime, "seed": run.seed}
+        given = {"id": run.id, "variant": run.variant, "regime": run.regime, "seed": run.seed}
         visible = _mask(device) if own.command is not None else None
-        told["device"] = device if visible is None else "cuda:0"
-        replace(folder.path / SETTINGS, json.dumps({**told, "settings": run.settings}, indent=1).encode())
-        starts = _begin(plan, folder, environment, drift)
+        given["device"] = device if visible is None else "cuda:0"
+        replace(folder.path / SETTINGS, json.dumps({**given, "settings": run.settings}, indent=1).encode())
+        starts = _begin(plan, folder, environment, job.drift)
         began = time.monotonic()
         progress = _Watcher(run, folder, own, report)
         folder.failure.unlink(missing_ok=True)
@@ -114,63 +129,18 @@ def train_run(
                 _call_trainer(own, folder, progress.look, should_stop)
             _conclude(plan, run, folder, starts, time.monotonic() - began)
         except RunFailure as error:
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-            TrainerFailure(id=run.id, error=str(error), created=created).replace(folder.failure)
+            TrainerFailure(id=run.id, error=str(error), created=timestamp()).replace(folder.failure)
             raise
         if run.stack == 0:  # once per study
             progress.unread()
 
 
-def _ensure_record(
-    plan: Plan, run: PlannedRun, folder: RunFolder, executor: str, environment: Environment, drift: tuple[str, ...]
-) -> None:
-    if folder.record.exists():
-        if RunRecord.read(folder.record).plan_hash != plan.plan_hash:
-            raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
-        return
-    make_folder(folder.path)
-    RunRecord(
-        id=run.id,
-        recipe=None,
-        settings=run.settings,
-        role=run.role,
-        study=plan.study.name,
-        study_hash=plan.study_hash,
-        plan_hash=plan.plan_hash,
-        variant=run.variant,
-        baseline=plan.study.baseline,
-        declares=plan.variants[run.variant].moved(file_name),
-        regime=run.regime,
-        seed=run.seed,
-        corpus=None,
-        data_order_hash=None,
-        initial_weights=None,
-        shared_init_hash=None,
-        executor=executor,
-        execution=plan.execution,
-        stack=run.stack,
-        slot=run.slot,
-        stack_members=(run.id,),
-        environment=environment,
-        drift=drift,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    ).create(folder.record)
-
-
-def _begin(plan: Plan, folder: RunFolder, environment: Environment, drift: tuple[str, ...]) -> tuple[Start, ...]:
+def _begin(plan: Plan, folder: RunFolder, environment: Environment, drift: tuple[Drift, ...]) -> tuple[Start, ...]:
     """Every start of this run, the one that begins now included."""
     path = folder.path / STARTS
     earlier = [Start.model_validate(start) for start in read_json(path)] if path.exists() else []
-    now = Start(
-        step=_last_step(step_lines(reported_lines(folder.path))),
-        versions=environment.versions,
-        code_hash=environment.code_hash,
-        processor=environment.processor,
-        device_name=plan.execution.device_name,
-        threads=plan.execution.threads,
-        drift=drift,
-    )
-    starts = (*earlier, now)
+    step = _last_step(step_lines(reported_lines(folder.path)))
+    starts = (*earlier, Start.of(step, environment, plan.execution, drift))
     replace(path, json.dumps([start.model_dump(mode="json") for start in starts], indent=1).encode())
     return starts
 
@@ -486,7 +456,7 @@ def _conclude(plan: Plan, run: PlannedRun, folder: RunFolder, starts: tuple[Star
             tokens_per_second=None if tokens is None or seconds <= 0 else int(tokens) / seconds,
             starts=len(starts),
         ),
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        finished=timestamp(),
     )
     paths = [folder.metrics, *(folder.path / name for name in (SETTINGS, REPORTED, OUTPUT, STARTS))]
     files = {path.name: sha256_file(path) for path in paths if path.exists()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +20,7 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch
 from ablationlab.model.rules import WITH_WARMUP
 from ablationlab.model.weights import joint_digest
-from ablationlab.records.environment import Environment
+from ablationlab.records.environment import Drift, changes
 from ablationlab.records.metrics import MEASURED_METRICS, checked_metrics
 from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
@@ -37,8 +36,8 @@ from ablationlab.records.run import (
     read_curves,
 )
 from ablationlab.records.seal import close_evaluation, seal_evaluation, seal_run
-from ablationlab.records.settings import Stability, Study, file_name
-from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace, sweep
+from ablationlab.records.settings import Stability
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace, sweep, timestamp
 from ablationlab.stats.stability import EarlyWarning, StackWatch, course
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import AppendLog, MetricsLog, Saved, kept_part
@@ -47,62 +46,33 @@ from ablationlab.training.perplexity import Totals, run_metrics
 from ablationlab.training.probes.stack_probes import StackProbes, kept_probes
 
 
-def ensure_run_record(
-    plan: Plan,
-    study: Study,
-    run: PlannedRun,
-    folder: RunFolder,
-    digests: dict[str, str],
-    executor: str,
-    execution: Execution,
-    environment: Environment,
-    drift: tuple[str, ...],
+def begin_record(
+    plan: Plan, run: PlannedRun, folder: RunFolder, digests: dict[str, str], execution: Execution, **found: Any
 ) -> None:
     """Create the run's record, or make sure that the one on disk is of this very plan.
 
     *digests* are of the weights that the stack really starts from, *execution* is what was found, not what was asked.
     """
-    if folder.record.exists():
-        record = RunRecord.read(folder.record)
-        if (record.id, record.plan_hash) != (run.id, plan.plan_hash):
-            raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
-        return
-    if folder.checkpoints.is_dir() or folder.result.exists():
-        raise RecordError(f"{folder.path} has lost its run.json; move the folder away and run again")
     corpus = plan.corpus_of(run.variant)
     declared = plan.variants.values()
     shared = [name for name in digests if not any(variant.covers_parameter(name) for variant in declared)]
-    RunRecord(
-        id=run.id,
-        role=run.role,
-        study=study.name,
-        study_hash=plan.study_hash,
-        plan_hash=plan.plan_hash,
-        variant=run.variant,
-        baseline=study.baseline,
-        declares=plan.variants[run.variant].moved(file_name),
-        regime=run.regime,
-        seed=run.seed,
-        streams=run.streams,
-        recipe=run.recipe,
+    order = _order(run.seed_triple[1], corpus, run.budget.steps, run.training.batch, run.model.context)
+    RunRecord.begin(
+        plan,
+        run,
+        folder,
         corpus=corpus,
-        data_order_hash=_order(run.seed_triple[1], corpus, run.budget.steps, run.training.batch, run.model.context),
+        data_order_hash=order,
         initial_weights=digests,
         shared_init_hash=joint_digest(digests, shared),
-        executor=executor,
         execution=execution,
-        stack=run.stack,
-        slot=run.slot,
-        stack_members=plan.stacks[run.stack],
-        environment=environment,
-        drift=drift,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    ).create(folder.record)
+        **found,
+    )
 
 
 def layout_drift(
     plan: Plan, results: ResultsFolder, folders: Sequence[RunFolder], execution: Execution, *, accept: bool
-) -> tuple[str, ...]:
+) -> tuple[Drift, ...]:
     """How this process lays a run out on devices, against what these runs, or the first of the study, began with.
 
     Sums over another number of ranks round differently, so continuing with it is refused unless it is accepted.
@@ -111,14 +81,13 @@ def layout_drift(
     for folder in [folder for folder in folders if folder.record.exists()] or filter(None, [first]):
         began = RunRecord.read(folder.record).execution
         if began.layout() != execution.layout():
-            change = f"{_layout(began)} -> {_layout(execution)}"
             if not accept:
                 raise PlanError(
                     f"run {folder.path.name} of this study began on {_layout(began)}, and this is {_layout(execution)}: sums "
                     "round differently. Use the same executor and number of processes, make a new plan with --out, or "
                     "continue with --accept-drift, which is recorded"
                 )
-            return (f"execution on {change}",)
+            return changes(dict(began), dict(began.over(execution.layout())))
     return ()
 
 
@@ -245,7 +214,7 @@ class RunState:
                 tokens_per_second=last_step * tokens_per_step / max(seconds, 1e-9),
                 starts=len(saved.record.history),
             ),
-            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            finished=timestamp(),
         )
         files = checkpoints.sealed_files(self.folder, saved.record)
         seal_run(self.folder, self.planned.id, saved.record.plan_hash, files, result.to_bytes())

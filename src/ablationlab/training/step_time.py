@@ -59,12 +59,14 @@ class _Timer:
         """The mean time of a step, over one block of them."""
         corpus = self.texts.of(run.stack)
         assert corpus is not None
-        how = plan.execution_of(run)
+        execution = plan.execution_of(run)
         asked = plan.study.execution
-        device = prepare(how, asked.kernels, deterministic=asked.deterministic)
+        device = prepare(execution, asked.kernels, deterministic=asked.deterministic)
         width = plan.execution.stack_width
         members = [Member(f"timed-{slot}", seed, run.lr, run.model) for slot in range(width)]
-        stack = Stack(members, width, run.training, MOST_STEPS, corpus.train, device, compute_dtype(how.precision))
+        stack = Stack(
+            members, width, run.training, MOST_STEPS, corpus.train, device, compute_dtype(execution.precision)
+        )
         _make(stack, WARM_STEPS)
         once = _clocked(stack, WARM_STEPS) / WARM_STEPS
         steps = min(max(WARM_STEPS, round(BLOCK_SECONDS / once)), MOST_STEPS)

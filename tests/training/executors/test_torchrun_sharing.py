@@ -20,16 +20,15 @@ from ablationlab.evaluation import evaluate
 from ablationlab.instrument.costing.disk import Spread, study_bytes
 from ablationlab.model.parameters import parameters
 from ablationlab.model.weights import weight_digest
-from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
 from ablationlab.records.probes import read_probes
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.probes import PROBES
-from ablationlab.training.executors.job import refuse_failures
+from ablationlab.training.executors.job import Job, refuse_failures
 from ablationlab.training.loop import StackTrainer
-from ablationlab.training.run_state import ensure_run_record
+from ablationlab.training.run_state import begin_record
 from conftest import run_cli, started_with, torch_as_it_was, write_study
 
 PATIENCE = 300
@@ -133,7 +132,7 @@ def probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
     with torch_as_it_was():
         corpus = load_corpus(plan.study.data)
         for stack in range(len(plan.stacks)):
-            StackTrainer(plan, stack, alone, corpus, executor="local", environment=current()).train()
+            StackTrainer(Job(plan, alone.path, plan.study.data), stack, corpus, executor="local").train()
     for run in plan.runs:
         ours, theirs = (read_probes(folder.run(run.id)) for folder in (results, alone))
         assert [(line.step, line.probe, line.error) for line in ours] == [
@@ -204,7 +203,7 @@ def begun_by_torchrun(study_file, tmp_path) -> tuple[Path, Path]:
     digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(run.model)}
     execution = plan.execution.over(("ddp", 2, False))
     folder = results.run(run.id)
-    ensure_run_record(plan, study, run, folder, digests, "torchrun", execution, plan.environment, ())
+    begin_record(plan, run, folder, digests, execution, executor="torchrun", environment=plan.environment)
     return path, results.path
 
 

@@ -17,13 +17,11 @@ from markupsafe import Markup
 
 from ablationlab.records.settings import Author
 from ablationlab.report.table import Table
+from ablationlab.study.text import spans
 
 Style = Literal["", "emphasis", "strong"]
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
-_MARKUP = re.compile(
-    r"\[(?P<cite>@[\w:.-]+(?:; *@[\w:.-]+)*)\]|\*\*(?P<strong>[^*]+)\*\*|\*(?P<emphasis>[^*\s][^*]*)\*|`(?P<code>[^`]+)`"
-)
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ue000\ue001\ufeff]+")
 
 
@@ -214,19 +212,14 @@ class Marks:
             yield Paragraph(words)
 
     def _words(self, text: str, style: Style = "") -> Iterator[Inline]:
-        end = 0
-        for found in _MARKUP.finditer(text):
-            yield from self._filled(text[end : found.start()], style)
-            end = found.end()
-            if found["cite"]:
-                yield from (Inline("cite", key.strip(" @")) for key in found["cite"].split(";"))
-            elif found["strong"]:
-                yield from self._words(found["strong"], "strong")
-            elif found["emphasis"]:
-                yield from self._words(found["emphasis"], "emphasis")
-            else:
-                yield from self._filled(found["code"], style, "code")
-        yield from self._filled(text[end:], style)
+        for span in spans(text):
+            match span.kind:
+                case "cite":
+                    yield Inline("cite", span.text)
+                case "strong" | "emphasis":
+                    yield from self._words(span.text, span.kind)
+                case _:
+                    yield from self._filled(span.text, style, span.kind)
 
     def _filled(self, text: str, style: Style, kind: Literal["text", "code"] = "text") -> Iterator[Inline]:
         """Text with every mark exchanged for what it stands for."""

@@ -32,7 +32,7 @@ def costing_view(outlook: Outlook, money: Money, sd: float | None) -> Iterator[R
     """Arms, layouts, cost, seeds, and everything that was assumed."""
     yield _arms(outlook)
     yield Text(plain(_corpus(outlook)))
-    yield _layouts(outlook, money)
+    yield _layouts(outlook)
     yield from map(Text, _remarks(outlook))
     told = outlook.written or outlook.sooner
     if told is None:
@@ -64,7 +64,7 @@ def _corpus(outlook: Outlook) -> str:
     )
 
 
-def _layouts(outlook: Outlook, money: Money) -> RenderableType:
+def _layouts(outlook: Outlook) -> RenderableType:
     numbers = ["micro-batch", "GB per GPU", "tokens/s per GPU", "of peak", "network", "GPU-hours", "wall time"]
     rows = []
     for row in outlook.rows:

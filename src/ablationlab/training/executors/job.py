@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
+from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import Lock, ResultsFolder, StoredValue
@@ -69,7 +70,7 @@ class Job:
     plan: Plan
     folder: Path
     data: DataConfig  # the study's, where it is found here; variants may change it
-    drift: tuple[str, ...] = ()
+    drift: tuple[Drift, ...] = ()
     accept_drift: bool = False
 
     def data_of(self, stack: int) -> DataConfig:
@@ -83,7 +84,7 @@ class JobFile(StoredValue):
     folder: str
     plan_hash: str
     data: DataConfig
-    drift: tuple[str, ...] = ()
+    drift: tuple[Drift, ...] = ()
     accept_drift: bool
     stacks: tuple[int, ...] = ()  # those to train, where the launcher chooses them
     debug: bool = False
@@ -240,8 +241,6 @@ def train_stack(
     """Train one stack, whose lock is held, from its last checkpoint."""
     from ablationlab.training.progress import Stopped
 
-    results = ResultsFolder(job.folder)
-
     def report(progress: Progress) -> None:
         send(Event("progress", stack, progress))
 
@@ -249,33 +248,14 @@ def train_stack(
         if corpus is None:  # the user's own trainer has its text
             from ablationlab.training.own_trainer import train_run
 
-            train_run(
-                job.plan,
-                stack,
-                results,
-                executor=executor,
-                drift=job.drift,
-                lock=lock,
-                report=report,
-                should_stop=should_stop,
-            )
+            train_run(job, stack, executor=executor, lock=lock, report=report, should_stop=should_stop)
         else:
-            from ablationlab.records.environment import current
             from ablationlab.training.loop import StackTrainer
 
-            StackTrainer(
-                job.plan,
-                stack,
-                results,
-                corpus,
-                executor=executor,
-                environment=current(),
-                drift=job.drift,
-                accept_drift=job.accept_drift,
-                ranks=ranks,
-                report=report,
-                should_stop=should_stop,
-            ).train()
+            trainer = StackTrainer(
+                job, stack, corpus, executor=executor, ranks=ranks, report=report, should_stop=should_stop
+            )
+            trainer.train()
     except Stopped:
         return "stopped"
     return "done"

@@ -413,7 +413,7 @@ def mismatches(node: NodeReport, plan: Plan, *, accept_drift: bool) -> list[str]
     """What of a node's answer does not fit the plan."""
     if node.plan_hash is None:
         return ["does not see the results folder; it must be shared and have the same path on every node"]
-    problems = [] if accept_drift else list(drift(plan.environment, node.environment))
+    problems = [] if accept_drift else [*map(str, drift(plan.environment, node.environment))]
     if node.plan_hash != plan.plan_hash:
         problems.append("sees another plan in the results folder")
     elif not node.sees_lock:
@@ -490,7 +490,9 @@ def _attempt_here(given: JobFile, stack: int, send: Listener, should_stop: Calla
         if job.plan.plan_hash != given.plan_hash:
             return Event("failed", stack, "its worker sees another plan in the results folder", fatal=True)
         if changed and not given.accept_drift:
-            return Event("failed", stack, f"its worker is not what the plan was sealed for: {'; '.join(changed)}")
+            return Event(
+                "failed", stack, f"its worker is not what the plan was sealed for: {'; '.join(map(str, changed))}"
+            )
         activate_code(job.plan.study, ResultsFolder(job.folder))
         job = replace(job, drift=changed)
         own = job.plan.study.trainer is not None

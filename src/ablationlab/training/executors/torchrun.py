@@ -117,7 +117,7 @@ def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopp
                 env={**os.environ, "OMP_NUM_THREADS": str(job.plan.execution.threads)},
             )
             try:
-                ends = _follow(agent, place, processes, listen, stopping)
+                ends = _follow(agent, place, listen, stopping)
             finally:
                 if agent.poll() is None:  # an error of ours, or a second Ctrl-C
                     _end(agent)
@@ -125,9 +125,7 @@ def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopp
         return ends if agent.returncode == 0 else [*ends, _failure(place, processes, stacks, ends)]
 
 
-def _follow(
-    agent: subprocess.Popen[bytes], place: Path, processes: int, listen: Listener, stopping: Callable[[], bool]
-) -> list[Event]:
+def _follow(agent: subprocess.Popen[bytes], place: Path, listen: Listener, stopping: Callable[[], bool]) -> list[Event]:
     """Pass on what the leader reports until the agent has ended."""
     ends: list[Event] = []
     asked_at: float | None = None
