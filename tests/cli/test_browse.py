@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 import webbrowser
 from pathlib import Path
@@ -165,6 +166,8 @@ def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_pa
     (tmp_path / "studies/quick.toml").write_bytes((STUDIES / "quick.toml").read_bytes())
     (tmp_path / "studies/broken.toml").write_text('name = "broken"\nbaseline = "none"\n')
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\n')
+    (tmp_path / "deep.toml").write_text(f"seeds = {5000 * '['}")
+    os.mkfifo(tmp_path / "pipe.toml")
     code, printed, _ = command("ls")
     assert code == 0
     line = next(line for line in printed.splitlines() if line.startswith("results/built"))

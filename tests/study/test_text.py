@@ -97,7 +97,7 @@ def test_no_character_but_marks_is_lost(text):
 @pytest.mark.parametrize(
     ("prose", "message"),
     [
-        (None, "no such file"),
+        (None, "no such text file"),
         (b"\xff", "is not UTF-8 at byte 0"),
         ("Text.\n# Introduction\n", "text before the first heading"),
         ("# Intro\nText.\n", "unknown heading.*'Intro'.*Introduction"),

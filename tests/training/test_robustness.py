@@ -105,7 +105,7 @@ def test_another_device_than_the_sealed_one_is_refused_unless_accepted_and_then_
     with pytest.raises(PlanError, match="sealed for: device_name another cpu -> "), torch_as_it_was():
         StackTrainer(job, 0, corpus, executor="test")
     with torch_as_it_was():
-        StackTrainer(replace(job, accept_drift=True), 0, corpus, executor="test")
+        StackTrainer(replace(job, accept_drift=True), 0, corpus, executor="test").train()
     record = RunRecord.read(results.run(plan.stacks[0][0]).record)
     assert record.drift == (Drift(what="device_name", sealed="another cpu", now=plan.execution.device_name),)
 

@@ -18,6 +18,7 @@ import re
 import secrets
 import shutil
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ablationlab.core.errors import RecordError, StorageError
+from ablationlab.core.errors import AblationLabError, RecordError, StorageError
 from ablationlab.core.format import count
 
 SCHEMA_VERSION = 4
@@ -295,6 +296,32 @@ def read_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> bytes:
     """The bytes of a file, by the same rules."""
     with open_regular(path, most=most) as file:
         return file.read()
+
+
+def user_text(path: Path, kind: str) -> str:
+    """The text of a file of that *kind* that a user names; an `AblationLabError` says what is wrong with it, not its name."""
+    try:
+        if path.is_dir():
+            raise AblationLabError(f"is a folder, not a {kind}")
+        return read_regular(path).decode()
+    except FileNotFoundError:
+        raise AblationLabError(f"no such {kind}") from None
+    except RecordError:  # a pipe, whose writer nobody waits for, or a device
+        raise AblationLabError("is not a regular file") from None
+    except OSError as error:
+        raise AblationLabError(f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise AblationLabError(f"is not UTF-8 at byte {error.start}") from error
+
+
+def user_tables(path: Path, kind: str) -> dict[str, Any]:
+    """The tables of a TOML file, by the same rules."""
+    try:
+        return tomllib.loads(user_text(path, kind))
+    except tomllib.TOMLDecodeError as error:
+        raise AblationLabError(f"is not TOML: {error}") from error
+    except RecursionError:
+        raise AblationLabError("tables and lists are nested too deeply") from None
 
 
 # --- records ----------------------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from ablationlab.core.code import CodeFile, using
 from ablationlab.core.code import load as load_code
-from ablationlab.core.errors import CodeError, Problem, RecordError, StudyError, nearest
+from ablationlab.core.errors import AblationLabError, CodeError, Problem, StudyError, nearest
 from ablationlab.core.problems import problems_of
 from ablationlab.model.parts import MLPS, PARTS
 from ablationlab.records.settings import Factors, ModelConfig, Study, flattened, looks_like_path, merged, validated
-from ablationlab.records.storage import read_regular
+from ablationlab.records.storage import user_tables
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
@@ -180,24 +180,10 @@ def _where_written(problem: Problem) -> Problem:
 def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
     """Read, override and validate a study file; a path in it, of a corpus or the paper's text, is relative to the file."""
     try:
-        if path.is_dir():
-            raise StudyError(str(path), [Problem("", "is a folder, not a study file")])
-        text = read_regular(path).decode()
-        data = tomllib.loads(text)
-    except FileNotFoundError:
-        siblings = [str(file) for file in sorted(path.parent.glob("*.toml"))]
-        problem = Problem("", "no such study file", nearest=nearest(str(path), siblings))
-        raise StudyError(str(path), [problem]) from None
-    except RecordError:  # a pipe, whose writer nobody waits for, or a device
-        raise StudyError(str(path), [Problem("", "is not a regular file")]) from None
-    except OSError as error:
-        raise StudyError(str(path), [Problem("", f"cannot be read: {error.strerror}")]) from error
-    except UnicodeDecodeError as error:
-        raise StudyError(str(path), [Problem("", f"is not UTF-8 at byte {error.start}")]) from error
-    except tomllib.TOMLDecodeError as error:
-        raise StudyError(str(path), [Problem("", f"is not TOML: {error}")]) from error
-    except RecursionError:
-        raise StudyError(str(path), [_TOO_DEEP]) from None
+        data = user_tables(path, "study file")
+    except AblationLabError as error:
+        siblings = [] if path.exists() else [str(file) for file in sorted(path.parent.glob("*.toml"))]
+        raise StudyError(str(path), [Problem("", str(error), nearest=nearest(str(path), siblings))]) from error
     _resolve_paths(data, path.parent, str(path))
     wrong = [problem for override in overrides for problem in _apply_override(data, override)]
     if wrong:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.core.errors import Problem, RecordError, StudyError
-from ablationlab.records.storage import read_regular, slug
+from ablationlab.core.errors import AblationLabError, Problem, StudyError
+from ablationlab.records.storage import slug, user_tables
 
 if TYPE_CHECKING:
     from ablationlab.records.settings import Study
@@ -53,7 +52,7 @@ def find_results(given: Path) -> Path:
 
 def folder_without_code(study: Path) -> Path | None:
     """The results folder of a study file that cannot be loaded because code it uses is absent: what it sealed can be read."""
-    data = _tables(study)
+    data = unchecked_tables(study)
     entries = data.get("use")
     files = [entry for entry in entries if str(entry).endswith(".py")] if isinstance(entries, list) else []
     absent = any(not (study.parent / Path(str(entry)).expanduser()).exists() for entry in files)
@@ -65,7 +64,7 @@ def _folder_of(study: Path) -> Path:
     """Found by the study's name, so that results can be read where the file is no longer right or its code is absent."""
     from ablationlab.study.load import load_study
 
-    folder = _named_folder(_tables(study))
+    folder = _named_folder(unchecked_tables(study))
     return folder if folder is not None and folder.is_dir() else default_folder(load_study(study))
 
 
@@ -74,11 +73,11 @@ def _named_folder(data: Mapping[str, Any]) -> Path | None:
     return RESULTS / slug(name) if isinstance(name, str) and slug(name) else None
 
 
-def _tables(study: Path) -> dict[str, Any]:
-    """Of a study file, unchecked; none where it cannot be read."""
+def unchecked_tables(study: Path) -> dict[str, Any]:
+    """Of a study file; none where it cannot be read."""
     try:
-        return tomllib.loads(read_regular(study).decode())
-    except (OSError, RecordError, ValueError, RecursionError):
+        return user_tables(study, "study file")
+    except AblationLabError:
         return {}
 
 

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablationlab.core.errors import Problem, StudyError
+from ablationlab.core.errors import AblationLabError, Problem, StudyError
 from ablationlab.records.settings import StudyText
+from ablationlab.records.storage import user_text
 
 #: Heading -> field of `StudyText`.
 SECTIONS = {"Introduction": "introduction", "Related work": "related_work", "References": "references"}
@@ -50,13 +51,9 @@ def read_text(path: Path, source: str) -> dict[str, str]:
         return StudyError(source, [Problem("text", f"{path}: {message}")])
 
     try:
-        text = path.read_bytes().decode()
-    except FileNotFoundError:
-        raise refused("no such file") from None
-    except UnicodeDecodeError as error:
-        raise refused(f"is not UTF-8 at byte {error.start}") from error
-    except OSError as error:
-        raise refused(f"cannot be read: {error.strerror}") from error
+        text = user_text(path, "text file")
+    except AblationLabError as error:
+        raise refused(str(error)) from error
     before, *rest = _HEADING.split(text)
     titles = rest[::2]
     if before.strip():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,12 +19,11 @@ from ablationlab.records.plan import PlannedRun
 from ablationlab.records.run import Checkpoint, Start
 from ablationlab.records.settings import TrainingConfig, divisors_of
 from ablationlab.records.storage import ResultsFolder, RunFolder
-from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.probes import expanded
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import MetricsLog
 from ablationlab.training.probes.stack_probes import StackProbes
-from ablationlab.training.progress import NoteKind, Progress, Reporter, Stopped
+from ablationlab.training.progress import Progress, Reporter, Stopped
 from ablationlab.training.run_state import (
     Chunk,
     MetricsWriter,
@@ -112,6 +111,7 @@ class StackTrainer:
         self.metrics = MetricsWriter(self.runs, self._tokens_per_step() // len(self.runs), self.probes)
         self.reporter = Reporter(
             report,
+            self._living,
             stack=stack_index,
             start=self.start,
             steps=self.steps,
@@ -167,7 +167,7 @@ class StackTrainer:
 
     def _train(self) -> None:
         for note in self.notes:
-            self._report(note=note, note_kind="notice")
+            self.reporter.report(note=note, note_kind="notice")
         began = time.monotonic()
         step = self.start
         try:
@@ -214,7 +214,7 @@ class StackTrainer:
             orders.append(tuple(run.order.value for run in self.runs))
         if due:
             for note in self.probes.observe(last, due):
-                self._report(last, note=note, note_kind="notice")
+                self.reporter.report(last, note=note, note_kind="notice")
         every = self.study.evaluation.curve_every
         curve = self._curve() if every is not None and (last % every == 0 or last == self.steps) else None
         self.metrics.add(
@@ -256,19 +256,10 @@ class StackTrainer:
         self._drained_at = time.monotonic()
         latest = self.metrics.drain(keep)
         if latest is not None:
-            self._report(latest.step, latest.losses, latest.norms, warnings=latest.warnings)
+            self.reporter.report(latest.step, latest.losses, latest.norms, warnings=latest.warnings)
 
-    def _report(
-        self,
-        step: int | None = None,
-        losses: list[float] | None = None,
-        norms: list[float] | None = None,
-        note: str = "",
-        note_kind: NoteKind = "state",
-        warnings: Sequence[EarlyWarning] = (),
-    ) -> None:
-        living = [slot for slot, run in enumerate(self.runs) if run.divergence is None]
-        self.reporter.report(living, step, losses, norms, note, note_kind, warnings)
+    def _living(self) -> list[int]:
+        return [slot for slot, run in enumerate(self.runs) if run.divergence is None]
 
     def _tokens_per_step(self) -> int:
         return self.training.batch * self.model.context * len(self.runs)
@@ -308,7 +299,7 @@ class StackTrainer:
         """Validate over the whole split and write the results; then the older checkpoints may go."""
         totals = None
         if not self._all_diverged():
-            self._report(last_step, note="validating")
+            self.reporter.report(last_step, note="validating")
             totals = self.stack.validate(self.validation)
         for slot, run in enumerate(self.runs):
             if run.log is not None:

@@ -40,15 +40,22 @@ class Reporter:
     """Sends the progress of a stack, with its speed since the last time."""
 
     def __init__(
-        self, send: Callable[[Progress], None], *, stack: int, start: int, steps: int, runs: int, tokens_per_step: int
+        self,
+        send: Callable[[Progress], None],
+        living: Callable[[], Sequence[int]],
+        *,
+        stack: int,
+        start: int,
+        steps: int,
+        runs: int,
+        tokens_per_step: int,
     ) -> None:
-        self.send, self.stack, self.start, self.steps, self.runs = send, stack, start, steps, runs
+        self.send, self.living, self.stack, self.start, self.steps, self.runs = send, living, stack, start, steps, runs
         self.tokens_per_step = tokens_per_step  # over all runs
         self._at, self._step = time.monotonic(), start
 
     def report(
         self,
-        living: Sequence[int],
         step: int | None = None,
         losses: Sequence[float] | None = None,
         norms: Sequence[float] | None = None,
@@ -56,7 +63,8 @@ class Reporter:
         note_kind: NoteKind = "state",
         warnings: Sequence[EarlyWarning] = (),
     ) -> None:
-        """Numbers are means over the slots of the *living* runs."""
+        """Numbers are means over the slots of the living runs."""
+        living = self.living()
         now, step = time.monotonic(), self.start if step is None else step
         rate = (step - self._step) * self.tokens_per_step / max(now - self._at, 1e-9)
         self._at, self._step = now, step

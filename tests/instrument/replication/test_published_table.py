@@ -223,7 +223,13 @@ def test_what_the_study_lacks_is_named(tmp_path, study_file):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(b"name = ", "not TOML"), (b"\xff", "not UTF-8"), (None, "no such file")]
+    ("content", "says"),
+    [
+        (b"name = ", "not TOML"),
+        (b"\xff", "not UTF-8"),
+        (b"name = " + 5000 * b"[", "nested too deeply"),
+        (None, "no such file"),
+    ],
 )
 def test_an_unreadable_file_is_named(tmp_path, content, says):
     path = tmp_path / "bad.toml"

@@ -7,7 +7,6 @@ an effect, for results at another scale than ours, where values cannot be compar
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import mean, stdev
@@ -15,12 +14,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from ablationlab.core.errors import Problem, PublishedError, UnknownNameError
+from ablationlab.core.errors import AblationLabError, Problem, PublishedError, UnknownNameError
 from ablationlab.core.problems import problems_of
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Count, Frozen, NonNegative, Study, validated
-from ablationlab.records.storage import slug
+from ablationlab.records.storage import slug, user_tables
+from ablationlab.study.places import unchecked_tables
 from ablationlab.study.variants import VARIANTS
 
 #: One file per table, named after it.
@@ -240,17 +240,9 @@ def load_table(path: Path, plan: Plan | None = None) -> PublishedTable:
     variants that the table's study file defines.
     """
     try:
-        data: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
-    except FileNotFoundError:
-        raise PublishedError(str(path), [Problem("", "no such file of a published table")]) from None
-    except IsADirectoryError:
-        raise PublishedError(str(path), [Problem("", "is a folder, not the file of a published table")]) from None
-    except OSError as error:
-        raise PublishedError(str(path), [Problem("", f"cannot be read: {error.strerror}")]) from error
-    except UnicodeDecodeError as error:
-        raise PublishedError(str(path), [Problem("", f"is not UTF-8 at byte {error.start}")]) from error
-    except tomllib.TOMLDecodeError as error:
-        raise PublishedError(str(path), [Problem("", f"is not TOML: {error}")]) from error
+        data = user_tables(path, "file of a published table")
+    except AblationLabError as error:
+        raise PublishedError(str(path), [Problem("", str(error))]) from error
     problems = []
     table = None
     try:
@@ -293,10 +285,9 @@ def _study_places(path: Path) -> list[Path]:
 def _defined_variants(study: Any, path: Path) -> list[str]:
     """Names of the [variants.NAME] tables of a table's study file; none where it cannot be read, which is reported later."""
     for place in _study_places(path) if isinstance(study, str) else ():
-        try:
-            tables = tomllib.loads((place / study).read_bytes().decode()).get("variants")
-        except (OSError, ValueError):
+        if not (read := unchecked_tables(place / study)):
             continue
+        tables = read.get("variants")
         return list(tables) if isinstance(tables, dict) else []
     return []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,13 @@ from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.table import Table
 from ablationlab.study.differences import SettingDifference, differences, study_differences
 from ablationlab.study.load import load_study
-from ablationlab.study.places import default_folder, find_results, find_study, folder_without_code
+from ablationlab.study.places import (
+    default_folder,
+    find_results,
+    find_study,
+    folder_without_code,
+    unchecked_tables,
+)
 
 if TYPE_CHECKING:
     from ablationlab.records.run import FloatArray
@@ -82,10 +87,7 @@ def _found(folder: Path) -> tuple[list[Path], list[Path]]:
 
 def _is_study(file: Path) -> bool:
     """Whether a TOML file means to be a study."""
-    try:
-        return {"baseline", "variants"} & tomllib.loads(file.read_text()).keys() != set()
-    except (OSError, ValueError):
-        return False
+    return not {"baseline", "variants"}.isdisjoint(unchecked_tables(file))
 
 
 def _state(place: Path) -> tuple[str, str]:
