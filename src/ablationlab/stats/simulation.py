@@ -15,14 +15,12 @@ from typing import Final
 import numpy as np
 from scipy import special
 
-from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import _bootstrap
 from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray
 from ablationlab.stats.effects import paired_tost
 from ablationlab.stats.intervals import bootstrap_interval, paired_t_interval
 from ablationlab.stats.results import Equivalence, Interval, PValue
 from ablationlab.stats.significance import TESTS, paired_t_test
-from ablationlab.stats.stability import spike_score
 
 LEVEL: Final = 0.95
 ALPHA: Final = 0.05
@@ -127,33 +125,6 @@ def simulate(
             tests[name].hits += int((p <= ALPHA).sum())
             tests[name].total += p.size
     return intervals, tests
-
-
-def measured_false_alarms(steps: int, noise: str, *, curves: int, rng: np.random.Generator, threshold: float) -> float:
-    """Share of calm simulated loss curves that the score calls spiking.
-
-    The curve falls from 4.2 to 1.5 nats with a time constant of T / 10 + 5 steps and noise of SD 0.04: "normal", "t5",
-    "t3" or "autocorrelated" (0.5 from step to step).
-    """
-    fall = 1.5 + 2.7 * np.exp(-np.arange(steps) / (steps / 10 + 5))
-    alarms = 0
-    for _ in range(curves):
-        score = spike_score(fall + 0.04 * _calm_noise(noise, steps, rng)).score
-        alarms += score is not None and score > threshold
-    return alarms / curves
-
-
-def _calm_noise(noise: str, steps: int, rng: np.random.Generator) -> FloatArray:
-    if noise in ("t5", "t3"):
-        freedom = int(noise[1])
-        return np.asarray(rng.standard_t(freedom, steps) / math.sqrt(freedom / (freedom - 2)))
-    shocks = rng.standard_normal(steps)
-    if noise == "autocorrelated":
-        for step in range(1, steps):
-            shocks[step] = 0.5 * shocks[step - 1] + math.sqrt(0.75) * shocks[step]
-    elif noise != "normal":
-        raise StatisticsError(f"noise must be normal, t5, t3 or autocorrelated, got {noise!r}")
-    return shocks
 
 
 @dataclass(frozen=True)
