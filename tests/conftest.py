@@ -21,6 +21,7 @@ import pytest
 from hypothesis import settings
 
 import warm
+from ablationlab.data.sources import cache_folder
 from ablationlab.records.run import StepLine
 
 # A busy machine is no failure.
@@ -34,7 +35,16 @@ os.environ.pop("COLUMNS", None)  # parallel test processes have it, and what goe
 warm.no_waiting_for_the_disk()
 # Processes that tests start share the compiled sources, wherever bytecode is switched off: half a second for each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+first = warm.FOLDER not in os.environ  # of the test processes of this session, which share a folder
 sys.executable = warm.executable()  # of whatever tests and the program start; warm.FRESH is the real one
+if first:
+    # What is slow to fetch or to make stays in the user's cache. What a test consents to run does not get there.
+    real, cache = cache_folder(), Path(os.environ[warm.FOLDER], "cache")
+    cache.mkdir()
+    for name in ("archives", "benchmarks", "corpora", "javascript", "prepared", "processor"):
+        (real / name).mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to(real / name)
+    os.environ["ABLATIONLAB_CACHE"] = str(cache)
 
 
 def pytest_collection_finish() -> None:

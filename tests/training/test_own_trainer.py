@@ -12,12 +12,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 import warm
 from ablationlab import pipeline
 from ablationlab.analysis import wording
 from ablationlab.core.errors import PlanError
+from ablationlab.data.sources import cache_folder
 from ablationlab.pipeline import seal
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
@@ -26,6 +28,7 @@ from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.report.page import page_html
 from ablationlab.report.terminal import run_view
 from ablationlab.study.load import load_study
+from ablationlab.study.trust import carried_code
 from ablationlab.training.executors import local
 from ablationlab.training.executors.job import Event, Job, attempt, open_stacks
 from ablationlab.training.own_run import _Read, cut_back, reported_lines, step_lines
@@ -130,6 +133,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended = trained(folder, LOOP.replace("HOOK", "pass"))
     assert ended.returncode == 0, ended.stderr
     return folder
+
+
+def test_what_tests_consent_to_stays_out_of_the_cache_of_the_user(whole):
+    (sha256,) = carried_code(load_study(whole / "study.toml")).values()
+    assert (cache_folder() / "trusted" / sha256).exists()
+    assert not Path(platformdirs.user_cache_dir("ablationlab"), "trusted", sha256).exists()
 
 
 def test_what_a_loop_reports_is_in_its_result(whole):
