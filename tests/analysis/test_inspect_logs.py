@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -14,7 +15,7 @@ from scipy import stats as scipy_stats
 
 from ablationlab.analysis.inspect_logs import read_log, task_of
 from ablationlab.analysis.lm_eval import compare_samples
-from ablationlab.core.errors import TableError
+from ablationlab.core.errors import RecordError, TableError
 
 FIXTURE = Path(__file__).parent / "fixtures" / "lm_eval"
 
@@ -138,3 +139,50 @@ def test_scores_that_cannot_be_used_are_named(tmp_path, scores, metric, says):
     path = write(tmp_path / "log.json", 8, scores=scores)
     with pytest.raises(TableError, match=says):
         read_log(path, metric)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"samples": [None]},
+        {"samples": [{"id": 1, "scores": ["C"]}]},
+        {"samples": [{"id": 1, "scores": {"match": {"value": 10**400}}}]},
+        {"samples": 5},
+    ],
+)
+def test_samples_that_are_none_are_refused(tmp_path, changed):
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(header() | changed))
+    with pytest.raises(TableError, match=r"log\.json"):
+        read_log(path, None)
+
+
+def test_a_number_of_choices_that_is_none_is_not_counted(tmp_path):
+    _, scored = read_log(write(tmp_path / "log.json", 8, choices=4), None)
+    assert {choices for _, _, choices in scored.values()} == {None}
+
+
+def nested(path):
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", "[" * 100_000)
+
+
+def torn(path):
+    write(path, 8)
+    data = bytearray(path.read_bytes())
+    data[45:60] = bytes(15)  # inside the first file's packed bytes
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("make", [nested, torn, os.mkfifo])
+def test_an_archive_that_is_damaged_or_none_is_named(tmp_path, make):
+    make(tmp_path / "log.eval")
+    with pytest.raises((TableError, RecordError), match=r"log\.eval"):
+        task_of(tmp_path / "log.eval")
+
+
+def test_a_pipe_beside_the_logs_is_none_of_them(tmp_path):
+    write(tmp_path / "a/log.json", 8)
+    write(tmp_path / "b/log.json", 9)
+    os.mkfifo(tmp_path / "b" / "other.json")
+    assert len(compare_samples([tmp_path / "a", tmp_path / "b"])) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
 from ablationlab.analysis.lm_eval import read_pair
-from ablationlab.core.errors import TableError
+from ablationlab.core.errors import RecordError, TableError
 from ablationlab.stats import paired_t_test
 
 FIXTURE = Path(__file__).parent / "fixtures" / "lm_eval"
@@ -143,6 +144,9 @@ def test_a_task_evaluated_twice_is_refused(arms):
         (lambda lines: [{"x": 1}], "line 1 is not a sample of lm-eval"),
         (lambda lines: [], "holds no samples"),
         (lambda lines: [lines[0], lines[1] | {"acc": "NaN"}, *lines[2:]], "acc is 'NaN', not a number"),
+        (lambda lines: [lines[0] | {"acc": 10**400}, *lines[1:]], "acc is 1000.*, not a number; its metrics: acc"),
+        (lambda lines: [line | {"metrics": 5} for line in lines], "hold no numeric metric"),
+        (lambda lines: [line | {"metrics": [["acc"]]} for line in lines], "hold no numeric metric"),
         (
             lambda lines: [*lines, lines[0] | {"filter": "strict"}],
             "choose one of its filters with --filter: none, strict",
@@ -155,11 +159,32 @@ def test_damaged_samples_are_named(arms, change, says):
         read_pair(*arms)
 
 
-def test_a_torn_line_is_named(arms):
+def test_a_torn_line_and_one_that_nests_too_deep_are_named(arms):
     path = sample_files(arms[0])[0]
-    path.write_text(path.read_text()[:-20])
-    with pytest.raises(TableError, match="is not JSON"):
+    whole = path.read_text()
+    for damaged, says in ((whole[:-20], "line 7 is not JSON"), ("[" * 100_000, "line 1 .* nested too deeply")):
+        path.write_text(damaged)
+        with pytest.raises(TableError, match=says):
+            read_pair(*arms)
+
+
+def test_a_pipe_among_the_samples_is_refused_and_nothing_waits_for_it(arms):
+    path = sample_files(arms[0])[0]
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(RecordError, match=r"\.jsonl is not a regular file"):
         read_pair(*arms)
+
+
+def test_signs_that_end_a_line_of_text_end_no_sample(arms):
+    """lm-eval writes them as they are (ensure_ascii=False)."""
+    before = read_pair(*arms)
+    for arm in arms:
+        for path in sample_files(arm):
+            lines = [json.loads(line) | {"doc": {"text": "a\u2028b\x85c"}} for line in path.read_text().splitlines()]
+            path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    after = read_pair(*arms)
+    assert [task.variant.tolist() for task in after.tasks] == [task.variant.tolist() for task in before.tasks]
 
 
 def test_a_folder_without_samples_says_how_to_get_them(tmp_path):

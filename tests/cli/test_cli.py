@@ -589,6 +589,20 @@ def test_a_pipe_as_a_study_is_refused_and_nothing_waits_for_its_writer(cli, tmp_
     assert (code, "is not a regular file" in errors) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "words", [["analyze", "pipe.csv"], ["replicate", "pipe.toml"], ["plan", "uses.toml"], ["plan", "texts.toml"]]
+)
+def test_a_pipe_in_the_place_of_any_file_is_refused(cli, study_file, tmp_path, words):
+    for name in ("pipe.csv", "pipe.toml", "pipe.py", "pipe.md"):
+        os.mkfifo(tmp_path / name)
+    study_file({"use": ["./pipe.py"]}, name="uses.toml")
+    study_file({"text": "./pipe.md"}, name="texts.toml")
+    code, _, errors = cli(*words)
+    assert code == 2
+    assert "pipe." in errors
+    assert "looks like a bug" not in errors
+
+
 @pytest.mark.parametrize("words", [["trend", "x" * 5000], ["power", "\x1b[31mred.toml"]])
 def test_names_in_errors_are_neither_bugs_nor_obeyed_by_the_terminal(cli, words):
     code, _, errors = cli(*words)

@@ -77,7 +77,7 @@ def test_a_text_without_line_breaks_is_still_bounded(tmp_path, monkeypatch):
         ('{"text": 5}', "'text' is not text, but a number"),
         ('{"text": null}', "'text' is not text, but null"),
         ('{"text": {"a": "b"}}', "'text' is not text, but an object"),
-        ("[" * 100_000, "the JSON is nested too deeply"),
+        ("[" * 100_000, "not JSON: it is nested too deeply"),
         ('{"text": "a\\ud800"}', "holds half of a character (a lone surrogate) at 1"),
     ],
 )

@@ -8,6 +8,7 @@ exploratory. Every problem is reported at once, with its place.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,12 +31,12 @@ from ablationlab.analysis.trackers import (
     repeated_step,
     unfolded,
 )
-from ablationlab.core.errors import StatisticsError, TableError, did_you_mean, nearest
+from ablationlab.core.errors import AblationLabError, StatisticsError, TableError, did_you_mean, nearest
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, Instability, RunStability, Seed
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Stability
-from ablationlab.records.storage import ResultsFolder, content_hash
+from ablationlab.records.storage import ResultsFolder, content_hash, user_text
 from ablationlab.records.table_curves import TableRun
 
 if TYPE_CHECKING:
@@ -378,24 +379,20 @@ def _plain(cell: object) -> Any:
 
 
 def _text_grid(path: Path) -> Grid:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            delimiter = "\t" if path.suffix == ".tsv" else _delimiter(file.readline())
-            file.seek(0)
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            header = next(reader, None) or []
-            rows = [(f"line {reader.line_num}", tuple(cells)) for cells in reader if any(c.strip() for c in cells)]
-    except FileNotFoundError:
-        raise TableError(str(path), ["no such file"]) from None
-    except IsADirectoryError:
+    if path.is_dir():
         text = "is a folder without plan.lock, event files, mlruns, wandb runs or CSV files of runs"
-        raise TableError(str(path), [text]) from None
-    except UnicodeDecodeError as error:
-        raise TableError(str(path), [f"is not UTF-8 at byte {error.start}"]) from error
+        raise TableError(str(path), [text])
+    try:
+        text = user_text(path, "file").removeprefix("\ufeff")
+    except AblationLabError as error:
+        raise TableError(str(path), [str(error)]) from error
+    delimiter = "\t" if path.suffix == ".tsv" else _delimiter(text.partition("\n")[0])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = next(reader, None) or []
+        rows = [(f"line {reader.line_num}", tuple(cells)) for cells in reader if any(c.strip() for c in cells)]
     except csv.Error as error:
         raise TableError(str(path), [f"is not CSV at line {reader.line_num}: {error}"]) from error
-    except OSError as error:
-        raise TableError(str(path), [f"cannot be read: {error.strerror}"]) from error
     if delimiter == ";":  # as spreadsheets write it where the decimal sign is a comma
         rows = [(place, tuple(_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells)) for place, cells in rows]
     return Grid(str(path), tuple(header), tuple(rows))

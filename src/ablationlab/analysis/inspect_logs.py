@@ -6,17 +6,17 @@ asked several times (epochs) count with their mean.
 
 from __future__ import annotations
 
-import json
 import math
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from ablationlab.core.errors import TableError, did_you_mean
-from ablationlab.records.storage import content_hash
+from ablationlab.core.errors import RecordError, TableError, did_you_mean
+from ablationlab.records.storage import LARGEST_RECORD, content_hash, open_regular, parse_json, read_regular
 
 SUFFIXES: Final = (".eval", ".json")
 _ZSTD = 93
@@ -33,9 +33,9 @@ def is_log(path: Path) -> bool:
     if path.suffix != ".json" or path.name in ("results.json", "comparison.json"):
         return False
     try:
-        with path.open("rb") as file:
+        with open_regular(path, most=None) as file:
             start = file.read(4096)
-    except OSError:
+    except (OSError, RecordError):
         return False
     return b'"eval"' in start and b'"status"' in start
 
@@ -56,6 +56,8 @@ def read_log(path: Path, metric: str | None) -> tuple[str, dict[str, tuple[tuple
     about: dict[str, tuple[tuple[str, ...], int | None]] = {}
     chosen = metric
     for sample in _samples(path):
+        if not isinstance(sample, dict) or not isinstance(sample.get("scores") or {}, dict):
+            raise TableError(str(path), ["holds a sample that is none of inspect_ai"])
         values = dict(_values(sample.get("scores") or {}))
         chosen = chosen or _only(path, values)
         key = str(sample.get("id"))
@@ -64,10 +66,12 @@ def read_log(path: Path, metric: str | None) -> tuple[str, dict[str, tuple[tuple
             raise TableError(str(path), [f"sample {key} has no score {chosen!r}; it has: {there}"])
         number = _number(values[chosen])
         if number is None:
-            raise TableError(str(path), [f"sample {key}: {chosen} is {values[chosen]!r}, not a number or a grade"])
+            raise TableError(
+                str(path), [f"sample {key}: {chosen} is {repr(values[chosen])[:60]}, not a number or a grade"]
+            )
         choices = sample.get("choices")
         identity = (content_hash([sample.get("input"), sample.get("target"), choices]),)
-        about[key] = identity, len(choices) if choices else None
+        about[key] = identity, len(choices) if choices and isinstance(choices, list) else None
         scores.setdefault(key, []).append(number)
     if not scores or chosen is None:
         raise TableError(str(path), ["holds no samples"])
@@ -91,16 +95,17 @@ def _values(scores: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool | int | float):
-        return float(value) if math.isfinite(value) else None
     if not isinstance(value, str):
-        return None
+        return finite(value) if isinstance(value, int | float) else None
     text = value.strip().lower()
-    if text in _GRADES:
-        return _GRADES[text]
+    return _GRADES[text] if text in _GRADES else finite(text)
+
+
+def finite(value: float | str) -> float | None:
+    """A number that a float holds; None of any other, and of a text that is none."""
     try:
-        number = float(text)
-    except ValueError:
+        number = float(value)
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
@@ -113,26 +118,31 @@ def _header(path: Path) -> dict[str, Any]:
     return content
 
 
-def _samples(path: Path) -> Iterator[dict[str, Any]]:
-    return _files(path, "samples/") if path.suffix == ".eval" else iter(_whole(path).get("samples") or ())
+def _samples(path: Path) -> Iterator[Any]:
+    if path.suffix == ".eval":
+        return _files(path, "samples/")
+    samples = _whole(path).get("samples")
+    return iter(samples if isinstance(samples, list) else ())
 
 
 def _whole(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_regular(path))
     except (OSError, ValueError) as error:
         raise TableError(str(path), [f"cannot be read: {error}"]) from error
     return content if isinstance(content, dict) else {}
 
 
-def _files(path: Path, start: str) -> Iterator[dict[str, Any]]:
+def _files(path: Path, start: str) -> Iterator[Any]:
     """The JSON files of a zip whose names begin so."""
     try:
-        with ZipFile(path) as archive:
+        with open_regular(path, most=None) as file, ZipFile(file) as archive:
             for info in archive.infolist():
                 if info.filename.startswith(start) and info.filename.endswith(".json"):
-                    yield json.loads(_content(archive, info))
-    except (OSError, ValueError, BadZipFile, struct.error) as error:
+                    if info.file_size > LARGEST_RECORD:
+                        raise ValueError(f"{info.filename} has {info.file_size} bytes")
+                    yield parse_json(_content(archive, info))
+    except (OSError, ValueError, RuntimeError, EOFError, BadZipFile, struct.error, zlib.error) as error:
         raise TableError(str(path), [f"cannot be read as a log of inspect_ai: {error}"]) from error
 
 

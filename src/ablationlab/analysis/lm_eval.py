@@ -6,7 +6,6 @@ depth. One such folder in an arm is one run; several are seeds, named by the fir
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ablationlab.analysis.inspect_logs import SUFFIXES, is_log, read_log, task_of
+from ablationlab.analysis.inspect_logs import SUFFIXES, finite, is_log, read_log, task_of
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items, corrected_together
 from ablationlab.core.errors import TableError, did_you_mean
 from ablationlab.records.analysis import ItemComparison
-from ablationlab.records.storage import content_hash, sha256_file
+from ablationlab.records.storage import content_hash, parse_json, read_regular, sha256_file
 
 _NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d{2}-\d{2}T[\d.:-]+\.jsonl")
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")
@@ -215,14 +214,15 @@ def _load(path: Path, metric: str | None, filter_name: str | None) -> tuple[str,
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        texts = path.read_bytes().decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        content = read_regular(path)
+    except OSError as error:
         raise TableError(str(path), [f"cannot be read: {error}"]) from error
-    for number, text in enumerate(texts, start=1):
+    # Of bytes: lm-eval writes U+2028 and U+0085 as they are, and to a text they end a line.
+    for number, text in enumerate(content.splitlines(), start=1):
         if not text.strip():
             continue
         try:
-            line = json.loads(text)
+            line = parse_json(text)
         except ValueError as error:
             raise TableError(str(path), [f"line {number} is not JSON: {error}"]) from error
         if not isinstance(line, dict) or "doc_id" not in line:
@@ -231,21 +231,28 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _usual_metric(path: Path, line: Mapping[str, Any]) -> str:
-    there = [name for name in line.get("metrics", ()) if isinstance(line.get(name), int | float)]
+    there = _numeric(line)
     chosen = next((name for name in _USUAL if name in there), there[0] if there else None)
     if chosen is None:
         raise TableError(str(path), ["its samples hold no numeric metric"])
     return chosen
 
 
+def _numeric(line: Mapping[str, Any]) -> list[str]:
+    """Its metrics that are numbers."""
+    listed = line.get("metrics")
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    return [name for name in names if isinstance(line.get(name), int | float)]
+
+
 def _score(path: Path, line: Mapping[str, Any], metric: str) -> float:
     value = line.get(metric)
-    if isinstance(value, bool | int | float) and np.isfinite(value):
-        return float(value)
-    there = [name for name in line.get("metrics", ()) if isinstance(line.get(name), int | float)]
+    if isinstance(value, int | float) and (number := finite(value)) is not None:
+        return number
+    there = _numeric(line)
     metrics = f"{', '.join(there) or 'none'}{did_you_mean(metric, there)}"
     raise TableError(
-        str(path), [f"doc_id {line['doc_id']}: {metric} is {value!r}, not a number; its metrics: {metrics}"]
+        str(path), [f"doc_id {line['doc_id']}: {metric} is {repr(value)[:60]}, not a number; its metrics: {metrics}"]
     )
 
 

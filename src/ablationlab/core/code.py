@@ -61,6 +61,8 @@ def find(entry: str, folder: Path) -> CodeFile:
     """The code that ``use`` names: a file, relative to *folder*, or an entry point."""
     if entry.endswith(".py"):
         path = (folder / Path(entry).expanduser()).resolve()
+        if path.exists() and not path.is_file():
+            raise CodeError(f"{path} is not a regular file")  # a pipe or a device might never end
         try:
             return CodeFile(path.name, path, hashlib.sha256(path.read_bytes()).hexdigest())
         except OSError as error:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import IO, NamedTuple
 from ablationlab.core.errors import DataError
 from ablationlab.data.sources import SOURCES, Source, fetch
 from ablationlab.records.settings import looks_like_path
-from ablationlab.records.storage import content_hash
+from ablationlab.records.storage import content_hash, parse_json
 
 ENDINGS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 #: Characters of a text file read at a time; a longer document is read in pieces.
@@ -127,15 +126,13 @@ def _json_lines(file: Path, key: str) -> Iterator[Piece]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{file}, line {number}: not {error.encoding.upper()} at byte {error.start}; convert it first"
                 ) from error
             except ValueError as error:
                 raise DataError(f"{file}, line {number}: not JSON: {error}") from error
-            except RecursionError as error:
-                raise DataError(f"{file}, line {number}: the JSON is nested too deeply") from error
             if not isinstance(row, dict):
                 raise DataError(f"{file}, line {number}: not a JSON object, but {_kind(row)}")
             yield Piece(_checked(row.get(key), f"{file}, line {number}", key, list(row)))

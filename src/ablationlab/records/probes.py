@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError, model_validator
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.storage import SCHEMA_VERSION, RunFolder, StoredValue, read_regular
+from ablationlab.records.storage import SCHEMA_VERSION, RunFolder, StoredValue, parse_json, read_regular
 
 COLUMNS = ("measure", "group", "at", "value")
 HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "probes", "columns": COLUMNS}) + "\n"
@@ -130,7 +130,7 @@ def parse(data: bytes, source: str) -> Iterator[ProbeLine]:
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
             if number == 1:
-                head = json.loads(line)
+                head = parse_json(line)
                 if not isinstance(head, dict) or (head.get("kind"), head.get("schema_version")) != (
                     "probes",
                     SCHEMA_VERSION,
@@ -210,7 +210,7 @@ def read_table(run: RunFolder) -> ProbeTable:
 
     try:
         table = pq.read_table(run.probe_table, columns=["step", "probe", *COLUMNS])
-        about = json.loads(table.schema.metadata[b"failures"])
+        about = parse_json(table.schema.metadata[b"failures"])
         failed = {name: ProbeFailure(**failure) for name, failure in about.items()}
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise RecordError(f"{run.probe_table} cannot be read: {error}") from error

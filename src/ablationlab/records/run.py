@@ -21,7 +21,15 @@ from ablationlab.records.environment import Drift, Environment
 from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, Plan, PlannedRun, RunRole, WithRecipe
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import file_name
-from ablationlab.records.storage import SCHEMA_VERSION, Record, RunFolder, StoredValue, open_regular, timestamp
+from ablationlab.records.storage import (
+    SCHEMA_VERSION,
+    Record,
+    RunFolder,
+    StoredValue,
+    open_regular,
+    parse_json,
+    timestamp,
+)
 from ablationlab.stats.results import Course
 
 if TYPE_CHECKING:
@@ -306,10 +314,10 @@ def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
 
 def _check_header(path: Path, line: bytes) -> None:
     try:
-        header = json.loads(line)
+        header = parse_json(line)
         if not isinstance(header, dict) or (header.get("kind"), header.get("schema_version")) != _FORMAT:
             raise ValueError("no metrics header of a version this program reads")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RecordError(f"{path}, line 1: {error}") from error
 
 
@@ -318,17 +326,17 @@ def _parsed(lines: list[bytes]) -> tuple[list[dict[str, object]], Exception | No
     rows: list[dict[str, object]]
     if all(line.startswith(b"{") and line.endswith(b"}\n") for line in lines):
         # All lines at once: objects that begin and end where the lines do, and as many of them.
-        with suppress(ValueError, RecursionError, AttributeError):
-            rows = json.loads(b"[" + b",".join(lines) + b"]")
+        with suppress(ValueError, AttributeError):
+            rows = parse_json(b"[" + b",".join(lines) + b"]")
             if len(rows) == len(lines) and all(type(row.get("step")) is int for row in rows):
                 return rows, None
     rows = []
     for line in lines:
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             if not isinstance(row, dict) or not isinstance(row.get("step"), int):
                 raise ValueError("no step in it")
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return rows, error
         rows.append(row)
     return rows, None

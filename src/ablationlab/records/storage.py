@@ -264,11 +264,17 @@ def _content(path: Path) -> bytes:
 
 def _json(path: Path, content: bytes) -> Any:
     try:
-        return json.loads(content)
-    except RecursionError:
-        raise RecordError(f"{path} cannot be read as JSON: it is nested too deeply") from None
+        return parse_json(content)
     except ValueError as error:
         raise RecordError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def parse_json(content: bytes | str) -> Any:
+    """Parse JSON from elsewhere; whatever is wrong with it is a `ValueError`."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _descriptor(path: Path) -> int:

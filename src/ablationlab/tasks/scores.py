@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from ablationlab.core.grouping import grouped
 from ablationlab.records.evaluation import Source, TaskResult
 from ablationlab.records.plan import Plan
-from ablationlab.records.storage import ResultsFolder, read_regular
+from ablationlab.records.storage import ResultsFolder, parse_json, read_regular
 from ablationlab.tasks.request import STOCK, STOCK_TEMPLATE
 
 #: Means over tasks; of the zero-shot ones, but for the names that end in ``_fewshot``.
@@ -106,7 +105,7 @@ def planned_tasks(plan: Plan, scored: Iterable[TaskResult]) -> PlannedTasks:
 def _seen(items: Path) -> set[str]:
     """The characters of a task's items; of a damaged file none."""
     try:
-        rows = [json.loads(line) for line in read_regular(items).decode().splitlines()]
+        rows = [parse_json(line) for line in read_regular(items).splitlines()]
         return {character for row in rows for text in (row["text"], *row["choices"]) for character in text}
     except (ValueError, KeyError, TypeError):
         return set()

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ablationlab.core.errors import AblationLabError, RecordError
-from ablationlab.records.storage import read_json, read_regular, replace
+from ablationlab.records.storage import parse_json, read_json, read_regular, replace
 from ablationlab.training.progress import Stopped
 
 FOLDER_VARIABLE = "ABLATIONLAB_RUN"
@@ -109,7 +109,7 @@ class TrainerRun:
     def __init__(self, folder: Path, *, should_stop: Callable[[], bool] | None = None) -> None:
         self.folder = folder
         try:
-            given = json.loads((folder / SETTINGS).read_bytes())
+            given = parse_json((folder / SETTINGS).read_bytes())
         except (OSError, ValueError) as error:
             raise RecordError(f"{folder} is not the folder of a run: {error}") from error
         self.id: str = given["id"]
@@ -360,7 +360,7 @@ def parsed_lines(path: Path, data: bytes) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            parsed = json.loads(line)
+            parsed = parse_json(line)
         except ValueError as error:
             raise RecordError(f"{path}, line {number}: not JSON: {line[:80].decode(errors='replace')!r}") from error
         if not isinstance(parsed, dict):

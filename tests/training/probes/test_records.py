@@ -107,6 +107,8 @@ def test_a_torn_last_line_is_left_out_and_any_other_damage_named(run):
         read_probes(run)
     with pytest.raises(RecordError, match="no probes header"):
         list(parse(b'{"kind": "metrics", "schema_version": 3}\n', "x"))
+    with pytest.raises(RecordError, match="line 1: it is nested too deeply"):
+        list(parse(b"[" * 100_000 + b"\n", "x"))
 
 
 def test_a_run_without_probes_has_none(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ablationlab.analysis.trackers.runs import Cell, Curve, TrackedRun
 from ablationlab.core.errors import TableError
+from ablationlab.records.storage import read_regular
 
 _STATES = {"1": "running", "2": "scheduled", "3": "finished", "4": "failed", "5": "killed"}
 
@@ -57,7 +58,7 @@ def _texts(folder: Path) -> list[tuple[str, str]]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, most=None).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise TableError(str(path), [f"cannot be read: {error}"]) from error
 

@@ -14,6 +14,7 @@ from ablationlab.analysis.trackers import wire
 from ablationlab.analysis.trackers.runs import Curve, TrackedRun
 from ablationlab.core.errors import TableError
 from ablationlab.core.grouping import grouped
+from ablationlab.records.storage import read_regular
 
 PATTERN = "*events.out.tfevents.*"
 
@@ -48,7 +49,7 @@ def scalars(path: Path) -> Iterator[tuple[str, int, float]]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    data = path.read_bytes()
+    data = read_regular(path, most=None)
     at = 0
     while at + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)

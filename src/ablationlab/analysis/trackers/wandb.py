@@ -7,7 +7,6 @@ messages: history, summary, configuration, exit. Values are JSON. The log of a r
 from __future__ import annotations
 
 import ast
-import json
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from ablationlab.analysis.trackers import wire
 from ablationlab.analysis.trackers.runs import Cell, Curve, Point, TrackedRun, cells_of, repeated_step
 from ablationlab.core.errors import TableError
+from ablationlab.records.storage import parse_json, read_regular
 
 _BLOCK, _HEADER = 32768, 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -61,7 +61,7 @@ def _read(file: Path, root: Path) -> TrackedRun:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    data = path.read_bytes()
+    data = read_regular(path, most=None)
     if data[:4] != b":W&B":
         raise ValueError("its header is another")
     at, whole = _HEADER, b""
@@ -84,7 +84,7 @@ def _records(path: Path) -> Iterator[bytes]:
 def _items(message: bytes, prefix: str) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
     for item in wire.inner(message, 1):
-        value = json.loads(wire.text(item, 16) or "null")
+        value = parse_json(wire.text(item, 16) or "null")
         key = _key(item)
         if not key.startswith("_"):
             cells |= cells_of({key: value}, f"{prefix}.")
@@ -96,7 +96,7 @@ def _key(item: bytes) -> str:
 
 
 def _add_history(message: bytes, points: dict[str, list[tuple[int, float]]]) -> None:
-    values = {_key(item): json.loads(wire.text(item, 16) or "null") for item in wire.inner(message, 1)}
+    values = {_key(item): parse_json(wire.text(item, 16) or "null") for item in wire.inner(message, 1)}
     step = values.get("_step")
     if step is None:
         step = wire.whole(wire.first(message, 2) or b"", 1)
@@ -158,14 +158,14 @@ def _dictionary(cell: object) -> dict[str, Any] | None:
         return dict(cell)
     if not isinstance(cell, str) or not cell.lstrip().startswith("{"):
         return None
-    for parse in (json.loads, ast.literal_eval):
+    for parse in (parse_json, ast.literal_eval):
         try:
             parsed = parse(cell)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         return parsed if isinstance(parsed, dict) else None
     try:  # Python's own nan and inf are no literals
         parsed = ast.literal_eval(re.sub(r"(?<=[ :\[])(-?)(nan|inf)\b", r"\g<1>1e999", cell))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return parsed if isinstance(parsed, dict) else None
