@@ -13,7 +13,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
-from ablationlab.analysis.lm_eval import read_pair
+from ablationlab.analysis.lm_eval import Sample, _paired, read_pair
 from ablationlab.core.errors import RecordError, TableError
 from ablationlab.stats import paired_t_test
 
@@ -174,6 +174,24 @@ def test_a_pipe_among_the_samples_is_refused_and_nothing_waits_for_it(arms):
     os.mkfifo(path)
     with pytest.raises(RecordError, match=r"\.jsonl is not a regular file"):
         read_pair(*arms)
+
+
+def test_items_without_partners_are_not_compared_with_each_other(tmp_path):
+    """A cost that grew with their square took minutes for one task of 20,000 items."""
+
+    class Key(str):
+        __slots__ = ()
+        hashed = 0
+
+        def __hash__(self):
+            Key.hashed += 1
+            return str.__hash__(self)
+
+    few, many = ({Key(number): Sample(("",), 1.0, None) for number in range(count)} for count in (1, 400))
+    Key.hashed = 0
+    with pytest.raises(TableError, match="399 of 400 items do not pair"):
+        _paired("task", "acc", [few], [many], allow_unpaired=False)
+    assert Key.hashed < 400 * 20
 
 
 def test_signs_that_end_a_line_of_text_end_no_sample(arms):

@@ -16,10 +16,11 @@ from typing import Any, Final
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ablationlab.core.errors import RecordError, TableError, did_you_mean
-from ablationlab.records.storage import LARGEST_RECORD, content_hash, open_regular, parse_json, read_regular
+from ablationlab.records.storage import content_hash, open_regular, parse_json, read_regular
 
 SUFFIXES: Final = (".eval", ".json")
 _ZSTD = 93
+_LARGEST = 1 << 28  # bytes of one sample
 #: What inspect_ai's scorers write for correct, partly correct, incorrect and no answer.
 _GRADES: Final[Mapping[str, float]] = {
     "c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0
@@ -139,7 +140,7 @@ def _files(path: Path, start: str) -> Iterator[Any]:
         with open_regular(path, most=None) as file, ZipFile(file) as archive:
             for info in archive.infolist():
                 if info.filename.startswith(start) and info.filename.endswith(".json"):
-                    if info.file_size > LARGEST_RECORD:
+                    if info.file_size > _LARGEST:
                         raise ValueError(f"{info.filename} has {info.file_size} bytes")
                     yield parse_json(_content(archive, info))
     except (OSError, ValueError, RuntimeError, EOFError, BadZipFile, struct.error, zlib.error) as error:

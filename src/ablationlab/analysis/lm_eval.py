@@ -7,7 +7,7 @@ depth. One such folder in an arm is one run; several are seeds, named by the fir
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -279,7 +279,7 @@ def _paired(
     ]
     lost = [max(len(run) for run in arm) - len(shared) for arm in (variant, reference)]
     if not shared or (max(lost) and not allow_unpaired):
-        raise TableError(f"task {task}", _why_unpaired(runs, shared))
+        raise TableError(f"task {task}", _why_unpaired(runs, set(shared)))
     choices = [runs[0][key].choices for key in shared]
     counts = [count for count in choices if count is not None]
     chance = float(np.mean([1 / count for count in counts])) if len(counts) == len(choices) else None
@@ -294,11 +294,11 @@ def _paired(
     )
 
 
-def _why_unpaired(runs: Sequence[Samples], shared: Sequence[str]) -> list[str]:
-    everything = list(dict.fromkeys(key for run in runs for key in run))
-    lone = [key for key in everything if key not in set(shared)]
+def _why_unpaired(runs: Sequence[Samples], paired: Set[str]) -> list[str]:
+    everything = dict.fromkeys(key for run in runs for key in run)
+    lone = [key for key in everything if key not in paired]
     absent = [key for key in lone if not all(key in run for run in runs)]
-    changed = [key for key in lone if key not in set(absent)]
+    changed = [key for key in lone if all(key in run for run in runs)]
     problems = [f"{len(lone)} of {len(everything)} items do not pair"]
     if absent:
         problems.append(f"not in every run: doc_id {', '.join(absent[:5])}")
