@@ -3,6 +3,8 @@ PYTHON ?= python3
 STUDY  ?= studies/embedding-norm.toml
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Where an environment switches bytecode off, every test process would compile 170 files of tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup setup-dev browser study test docs lint format types check golden replicate-quick torture audit clean
 

@@ -27,6 +27,9 @@ from ablationlab.records.run import StepLine
 # A busy machine is no failure.
 settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")
+# numpy and torch read these when they are first imported. A thread that waits for its share of a small product spins: with
+# two threads each, the tests of architectures took five times as much processor time on two busy cores.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # Triton reads this when it is first imported, by whichever test: its kernels then run on the CPU.
 os.environ["TRITON_INTERPRET"] = "1"
 # Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.

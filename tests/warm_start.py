@@ -18,7 +18,7 @@ while words and words[0] in ("-P", "-u"):
 
 
 def heavy() -> bool:
-    """Whether the words are a module, or code that imports what takes long."""
+    """Whether the words are a module, code that imports what takes long, or a test process of pytest-xdist."""
     if len(words) > 1 and words[0] in ("-m", "-c"):
         text = words[1] if words[0] == "-c" else "torch"
     elif words and not words[0].startswith("-"):
@@ -29,7 +29,7 @@ def heavy() -> bool:
             return False
     else:
         return False
-    return "ablationlab" in text or "torch" in text
+    return "ablationlab" in text or "torch" in text or text == "import sys;exec(eval(sys.stdin.readline()))"
 
 
 if not heavy() or any(name in os.environ for name in SETTLED):

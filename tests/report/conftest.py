@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,14 @@ import pytest
 
 from ablationlab.records.results import Results
 from report import kinds
+
+
+def mupdf() -> Any:
+    """PyMuPDF without the neural network for layouts that it would load: seconds, and not needed for reading text."""
+    sys.modules.setdefault("pymupdf.layout", None)
+    import pymupdf
+
+    return pymupdf
 
 
 @dataclass

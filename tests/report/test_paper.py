@@ -7,9 +7,7 @@ import math
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
@@ -36,6 +34,7 @@ from ablationlab.study.load import load_study
 from ablationlab.study.text import entries
 from analysis.builder import HYPOTHESES, build, calm, outcome, seal_again, study
 
+from .conftest import mupdf
 from .maker import full, write_probes
 
 EVIL = "#panic() *x* _y_ @z $ `c` <l> [b] // /* ~ \\ \"q\" 'r' -- ... = 1. + #{sys}"
@@ -53,15 +52,6 @@ class Words(str):
 
     def __contains__(self, phrase: str) -> bool:
         return squeezed(phrase) in squeezed(self)
-
-
-@cache
-def mupdf() -> Any:
-    """PyMuPDF without the neural network for layouts that it would load: seconds, and not needed for reading text."""
-    sys.modules.setdefault("pymupdf.layout", None)
-    import pymupdf
-
-    return pymupdf
 
 
 def text_of(pdf: bytes | Path) -> Words:

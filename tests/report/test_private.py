@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-import pymupdf
 import pytest
 
 from conftest import run_cli, write_study
+
+from .conftest import mupdf
 
 PLANTED = {
     "USER": "planted-user",
@@ -40,7 +41,7 @@ def _readable(path: Path) -> bytes:
     """The content as a reader sees it: of a PDF its text and what it says of itself."""
     if path.suffix != ".pdf":
         return path.read_bytes()
-    with pymupdf.open(path) as document:
+    with mupdf().open(path) as document:
         return "\n".join([str(document.metadata), *(page.get_text() for page in document)]).encode()
 
 

@@ -115,7 +115,7 @@ def test_a_resumed_study_keeps_the_threads_and_width_it_was_sealed_with(study_fi
     study = study_file({"execution.threads": 2, "execution.stack_width": 2, "seeds": [1]})
     assert said("run", study, "--out", tmp_path / "out", "--workers", "1", patch=STOP_AT_6)[0] == 130
     words = ["run", study, "--out", tmp_path / "out", "--workers", "2", "--device", "cpu"]
-    done = run_cli(*words, folder=tmp_path, env={"OMP_NUM_THREADS": "1"})
+    done = run_cli(*words, folder=tmp_path, env={"OMP_NUM_THREADS": "3"})
     assert done.returncode == 0, done.stdout + done.stderr
     results = [Result.read(path) for path in tmp_path.glob("out/runs/*/result.json")]
     assert sorted(len(result.history) for result in results) == [1, 2, 2]  # the first stack of two was resumed
