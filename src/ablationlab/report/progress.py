@@ -16,7 +16,6 @@ from rich.progress import (
     Progress,
     TaskID,
     TextColumn,
-    TimeRemainingColumn,
 )
 
 from ablationlab.core.format import amount, count, duration, number, percent, plain
@@ -81,8 +80,8 @@ def _numbers(event: Event) -> str:
 class _Counter:
     """Run-steps done, over all stacks. Steps that were on disk before count as done and not as speed.
 
-    Speed is measured from the first step that was seen: what came before it (imports, the first compilation) says nothing
-    about the steps to come.
+    The speed of a stack is measured from its first step that was seen: what came before it (imports, the first compilation)
+    says nothing about the steps to come, and the first steps of two stacks, a moment apart, say nothing about either.
     """
 
     def __init__(self, plan: Plan, done_steps: int) -> None:
@@ -90,20 +89,27 @@ class _Counter:
         self.total = _total_steps(plan)
         self.first: dict[int, int] = {}
         self.at: dict[int, int] = {}
-        self._seen: tuple[float, int] | None = None
+        self._running: set[int] = set()
+        self._seen: dict[int, tuple[float, int]] = {}  # when a stack was first heard of, and its step then
+        self._latest: dict[int, float] = {}
 
     def hear(self, event: Event, now: float) -> None:
+        stack = event.stack
         if event.kind == "progress":
-            if self.plan.run(self.plan.stacks[event.stack][0]).steps is None:
+            self._running.add(stack)
+            if self.plan.run(self.plan.stacks[stack][0]).steps is None:
                 return  # how many there will be is not known: the run counts when it ends
-            self.first[event.stack] = event.payload.start
-            self.at[event.stack] = event.payload.step
+            self.first[stack] = event.payload.start
+            self.at[stack] = event.payload.step
         elif event.kind in ("done", "elsewhere"):
-            steps = self.plan.run(self.plan.stacks[event.stack][0]).steps or 1
-            self.first.setdefault(event.stack, steps if event.kind == "elsewhere" else 0)
-            self.at[event.stack] = steps
-        if self._seen is None and self.fresh:
-            self._seen = (now, self.fresh)
+            steps = self.plan.run(self.plan.stacks[stack][0]).steps or 1
+            self.first.setdefault(stack, steps if event.kind == "elsewhere" else 0)
+            self.at[stack] = steps
+        if event.kind in ("done", "elsewhere", "failed", "stopped"):
+            self._running.discard(stack)
+        if stack in self.at:
+            self._seen.setdefault(stack, (now, self.at[stack]))
+            self._latest[stack] = now
 
     @property
     def fresh(self) -> int:
@@ -113,12 +119,13 @@ class _Counter:
     def done(self) -> int:
         return self.before + sum(step * len(self.plan.stacks[s]) for s, step in self.at.items())
 
-    def left(self, now: float) -> float | None:
-        """Seconds to go; None before two steps were seen at different times."""
-        if self._seen is None:
+    def left(self) -> float | None:
+        """Seconds to go if as many stacks go on at their mean speed; None before one was seen at two steps."""
+        steps = sum((self.at[s] - step) * len(self.plan.stacks[s]) for s, (_, step) in self._seen.items())
+        seconds = sum(self._latest[s] - began for s, (began, _) in self._seen.items())
+        if steps <= 0 or seconds <= 0:
             return None
-        began, steps = self._seen
-        return (now - began) * (self.total - self.done) / (self.fresh - steps) if self.fresh > steps else None
+        return (self.total - self.done) * seconds / steps / max(1, len(self._running))
 
 
 class LiveDisplay:
@@ -130,8 +137,7 @@ class LiveDisplay:
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("steps, left"),
-            TimeRemainingColumn(),
+            TextColumn("steps, left {task.fields[left]}"),
             console=console,
         )
         self.stacks = Progress(
@@ -141,7 +147,7 @@ class LiveDisplay:
             console=console,
         )
         self.live = Live(Group(self.total, self.stacks), console=console, refresh_per_second=4)
-        self.overall = self.total.add_task("all runs", total=_total_steps(plan), completed=done_steps)
+        self.overall = self.total.add_task("all runs", total=_total_steps(plan), completed=done_steps, left="-")
         self.lines: dict[int, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -154,7 +160,10 @@ class LiveDisplay:
     def hear(self, event: Event) -> None:
         """Move the bars."""
         self.counter.hear(event, time.monotonic())
-        self.total.update(self.overall, completed=self.counter.done)
+        left = self.counter.left()
+        self.total.update(
+            self.overall, completed=self.counter.done, left="-" if left is None else plain(duration(left))
+        )
         if event.kind == "progress":
             if event.stack not in self.lines:
                 label = _label(self.plan, event.stack)
@@ -189,14 +198,14 @@ class PlainDisplay:
             self.console.print(note, markup=False, highlight=False, soft_wrap=True)
         pause = PLAIN_SECONDS if self.estimated else FIRST_SECONDS
         if event.kind == "progress" and now - self.spoken >= pause and not math.isnan(event.payload.loss):
-            self.spoken, self.estimated = now, self.counter.left(now) is not None
+            self.spoken, self.estimated = now, self.counter.left() is not None
             known = self.plan.run(self.plan.stacks[event.stack][0]).steps is not None
             at = f"step {count(event.payload.step)}" + (f" of {count(event.payload.steps)}" if known else "")
-            line = f"{self._overall(now)}  {_label(self.plan, event.stack)} {at}  {_numbers(event)}"
+            line = f"{self._overall()}  {_label(self.plan, event.stack)} {at}  {_numbers(event)}"
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _overall(self, now: float) -> str:
-        left = self.counter.left(now)
+    def _overall(self) -> str:
+        left = self.counter.left()
         text = "" if left is None else f", {duration(left)} left"
         return plain(f"[{percent(self.counter.done / self.counter.total)}{text}]")
 

@@ -68,6 +68,7 @@ def nodes():
 
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", warm.FRESH)  # Ray knows its processes by their parents
+        patch.setenv("RAY_idle_worker_killing_time_threshold_ms", "600000")  # the next test uses them again
         warnings.simplefilter("ignore")
         size = {"num_cpus": 1, "object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
         made = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
