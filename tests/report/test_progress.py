@@ -8,10 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation.loop import seconds_left
+from ablationlab.report import progress as progress_module
 from ablationlab.report.progress import LiveDisplay, PlainDisplay, _Counter, display_for
+from ablationlab.report.table import Table
 from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
@@ -32,6 +35,15 @@ def progress(stack=0, step=6, start=0, **changes) -> Event:
 
 def console(width: int = 80, terminal: bool = False) -> Console:
     return Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+
+
+def test_no_control_character_of_a_text_reaches_the_terminal(capsys):
+    out = progress_module.console()
+    out.print(Text("a\x1b[31mb\x07\u202ec\x9b2J\n", style="bold"))
+    out.print(Table.simple("t\x1b[2J", ["x"], [("y\x1b]0;z\x07",)], []).terminal())
+    printed = capsys.readouterr().out
+    assert printed.startswith("a\ufffd[31mb\ufffdc\ufffd2J\n")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", printed)
 
 
 def test_the_time_that_scoring_takes_is_told_without_that_of_its_start():

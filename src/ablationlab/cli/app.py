@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import re
 import sys
 
 from cyclopts import UNSET, App, CycloptsError, Parameter, ValidationError
@@ -16,6 +15,7 @@ from ablationlab.cli import analysis, browse, data, instrument, report, study
 from ablationlab.cli.common import FAILED, OK, USAGE
 from ablationlab.cli.stopping import leave_if_stopped
 from ablationlab.core.errors import AblationLabError, RunFailure
+from ablationlab.core.format import printable
 
 
 def _default(value: object) -> str | None:
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     console = Console(stderr=True, soft_wrap=True)
 
     def tell(text: str) -> None:
-        console.print(f"error: {_CONTROL.sub(chr(0xFFFD), text)}", markup=False, highlight=False)
+        console.print(f"error: {printable(text)}", markup=False, highlight=False)
 
     try:
         sys.exit(app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or OK)
@@ -93,8 +93,6 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(FAILED)
 
 
-#: What a terminal would obey in the names and values that an error repeats: control characters, and those that turn text.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 #: What Python, torch and the system say where memory ends, here or in a worker.
 _NO_MEMORY = ("MemoryError", "not enough memory", "out of memory", "can't start new thread", "Cannot allocate memory")
 

@@ -22,6 +22,7 @@ break before its unit. Where there is no number, there is a dash. `plain` turns 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -40,6 +41,14 @@ _MOST_DECIMALS = 6
 def plain(text: str) -> str:
     """The text with ordinary spaces, for a terminal or a file that is searched."""
     return text.replace(NARROW, " ").replace(FIXED, " ")
+
+
+def printable(text: str) -> str:
+    """The text less what a terminal would obey: control characters but tabs and line breaks, and signs that turn text."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def number(value: float | None, digits: int = 3, *, sign: bool = False) -> str:

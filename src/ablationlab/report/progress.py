@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
     BarColumn,
@@ -17,8 +18,9 @@ from rich.progress import (
     TaskID,
     TextColumn,
 )
+from rich.segment import Segment
 
-from ablationlab.core.format import amount, count, duration, number, percent, plain
+from ablationlab.core.format import amount, count, duration, number, percent, plain, printable
 from ablationlab.records.plan import Plan
 
 if TYPE_CHECKING:
@@ -44,10 +46,18 @@ class Display(Protocol):
 PIPED_WIDTH = 200
 
 
+class TextConsole(Console):
+    """Obeys no control character of a text; those of its own colours and links are none of a text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 def console() -> Console:
     """A console as wide as the terminal; for a file or a pipe, as COLUMNS says."""
-    made = Console()
-    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=PIPED_WIDTH)
+    made = TextConsole()
+    return made if made.is_terminal or "COLUMNS" in os.environ else TextConsole(width=PIPED_WIDTH)
 
 
 def display_for(console: Console, plan: Plan, done_steps: int) -> Display:
