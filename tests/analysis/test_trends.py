@@ -53,6 +53,24 @@ def test_two_sizes_are_too_few_and_everything_wrong_is_said_at_once(tmp_path):
         study_trend(folders, metric="final_loss")
 
 
+def test_a_study_whose_plan_or_records_were_changed_is_in_no_trend(tmp_path, cli):
+    folders = studies(tmp_path)
+    plan = folders[0] / "plan.lock"
+    sealed = plan.read_text()
+    plan.write_text(sealed.replace('"parameters": 100', '"parameters": 1000'))
+    with pytest.raises(TableError, match=r"w0/plan\.lock was changed after it was sealed"):
+        study_trend(folders)
+    code, _, errors = cli("power", folders[1], "--from", folders[0])
+    assert code == 2
+    assert "plan.lock was changed after it was sealed, so its runs are no pilot" in errors
+    plan.write_text(sealed)
+    next((folders[1] / "runs").glob("*/result.json")).write_text("{}")
+    with pytest.raises(
+        TableError, match=r"w1: .*result\.json is not as it was sealed .*; run ablationlab analyze first"
+    ):
+        study_trend(folders)
+
+
 def test_the_command_prints_the_studies_the_trend_and_the_prediction(tmp_path, capsys):
     from ablationlab.cli.app import main
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ablationlab.analysis import wording
 from ablationlab.core.errors import TableError, did_you_mean
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
@@ -75,11 +76,17 @@ def study_trend(
 def _effect(
     folder: Path, variant: str | None, metric: str | None, regime: str, scale: Scale, problems: list[str]
 ) -> StudyEffect | None:
-    results = Results.open(folder, strict=True)
-    plan, analysis = results.plan, results.analysis
+    results = Results.open(folder)
+    plan, analysis, damage = results.plan, results.analysis, results.reader.damage
+    if damaged := [damage[file] for file in ("plan.lock", "analysis.json") if file in damage]:
+        problems += [f"{folder / file.file} {file.text}" for file in damaged]
+        return None
     if plan is None or analysis is None:
         missing = "plan.lock" if plan is None else "analysis.json; run ablationlab analyze first"
         problems.append(f"{folder}: holds no {missing}")
+        return None
+    if outdated := [reason for reason in results.stale if reason.code != "other-analysis"]:
+        problems.append(f"{folder}: {wording.stale(outdated[0])}; run ablationlab analyze first")
         return None
     others = [name for name in analysis.variants if name != analysis.baseline]
     chosen = variant or (others[0] if len(others) == 1 else None)

@@ -336,7 +336,7 @@ def power(
     corrections and families of the study, at true effects of -2 to 2 smallest effects unless --effect says otherwise.
     """
     from ablationlab.analysis import analyze as compute
-    from ablationlab.analysis import power_plans, read_results
+    from ablationlab.analysis import power_plans
     from ablationlab.analysis.decision_power import MULTIPLES, decision_power
     from ablationlab.pipeline import open_study
     from ablationlab.report.terminal import decision_view, power_view
@@ -348,7 +348,7 @@ def power(
         if not abs(effect) <= _LARGEST_EFFECT:
             raise AblationLabError(f"--effect {effect}: must be between -{_LARGEST_EFFECT} and {_LARGEST_EFFECT}")
     resolved, _ = open_study(study, overrides=set_ or ())
-    pilots = [compute(read_results(find_results(path))) for path in pilot or ()]
+    pilots = [compute(_pilot(find_results(path))) for path in pilot or ()]
     spread, other_lengths = pilots[0] if pilots else None, pilots[1:]
     plans = power_plans(resolved, spread, sd, discordance)
     chances = instabilities(resolved, unstable or ())
@@ -363,6 +363,19 @@ def power(
     )
     Printer().parts(*power_view(plans), *decision_view(resolved, simulated))
     return 0
+
+
+def _pilot(results: Path) -> Dataset:
+    from ablationlab.analysis import read_results
+    from ablationlab.records.analysis import DeviationCode
+
+    dataset = read_results(results)
+    if any(known.code is DeviationCode.TAMPERED_PLAN for known in dataset.deviations):
+        raise AblationLabError(
+            f"{results / 'plan.lock'} was changed after it was sealed, so its runs are no pilot. Restore it, or assume a "
+            "spread with --sd"
+        )
+    return dataset
 
 
 def instabilities(study: Study, given: Sequence[str]) -> dict[str, Instabilities]:
