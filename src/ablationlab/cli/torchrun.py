@@ -11,23 +11,16 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from rich.console import Console
+
 from ablationlab import pipeline
 from ablationlab.cli.common import INTERRUPTED
-from ablationlab.core.format import amount, fixed, plain
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.executors.job import Event
 from ablationlab.training.executors.torchrun import exit_on_failure
-
-REPORT_STEPS = 100  # a line at least so often, in steps
-WORDS = {
-    "elsewhere": "trained by another process",
-    "busy": "another process is training it; coming back to it later",
-    "stopped": "stopped at a step boundary, with a checkpoint; the same command continues from there",
-}
 
 
 def main() -> None:
@@ -41,7 +34,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, note)
     code = 0
-    with exit_on_failure(_print_event):
+    with exit_on_failure(_print_failure):
         from ablationlab.model.machine import choose_device
         from ablationlab.training.distributed.ranks import Ranks
 
@@ -52,12 +45,14 @@ def main() -> None:
                 study,
                 ResultsFolder(results.path.resolve()),
                 pipeline.Options(device=options.device, executor="torchrun", accept_drift=options.accept_drift),
-                partial(_print, options.study) if ranks.leads else lambda _: None,
+                _listener(options.study) if ranks.leads else lambda _: None,
                 ranks=ranks,
                 should_stop=lambda: bool(signals),
             )
-        except pipeline.Interrupted:
+        except pipeline.Interrupted as stop:
             code = INTERRUPTED
+            if ranks.leads:
+                print(stop, flush=True)
         ranks.leave()
     sys.exit(code)
 
@@ -74,34 +69,24 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _print(study: Path, event: object) -> None:
-    """Lines for what matters; torchrun's own output is printed around them."""
-    if isinstance(event, Event):
-        _print_event(event)
-    elif isinstance(event, pipeline.LedgerChecked):
-        print(
-            f"All {len(event.plan.runs)} runs are trained; {event.pairs} variant-baseline pairs match. Evaluate and conclude "
-            f"with: ablationlab run {study} --out {event.results.path}",
-            flush=True,
-        )
+def _listener(study: Path) -> pipeline.Listener:
+    """Lines for what matters, never a live display: torchrun's own output is printed around them."""
+    progress = pipeline.TrainingProgress(Console(force_terminal=False))
+
+    def hear(event: pipeline.PipelineEvent) -> None:
+        progress(event)
+        if isinstance(event, pipeline.LedgerChecked):
+            print(
+                f"All {len(event.plan.runs)} runs are trained; {event.pairs} variant-baseline pairs match. Evaluate and "
+                f"conclude with: ablationlab run {study} --out {event.results.path}",
+                flush=True,
+            )
+
+    return hear
 
 
-def _print_event(event: Event) -> None:
-    if event.kind == "progress":
-        now = event.payload
-        if now.note:
-            print(f"stack {event.stack}: {now.note}", flush=True)
-        elif now.step % REPORT_STEPS == 0 or now.step == now.steps:
-            text = f"step {now.step} of {now.steps}  loss {fixed(now.loss, 4)}  |g| {fixed(now.gradient_norm, 3)}"
-            print(f"stack {event.stack}: {text}  {plain(amount(now.tokens_per_second))} tok/s", flush=True)
-    elif event.kind == "failed":
-        print(f"error: {event.payload['text']}", file=sys.stderr, flush=True)
-    elif event.kind == "waiting":
-        print(f"Another process is training all that is left ({event.payload}); waiting for it.", flush=True)
-    elif event.stack < 0:
-        print(event.kind, flush=True)
-    else:
-        print(f"stack {event.stack}: {WORDS.get(event.kind, event.kind)}", flush=True)
+def _print_failure(event: Event) -> None:
+    print(f"error: {event.payload['text']}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
