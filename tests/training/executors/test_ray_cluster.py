@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -164,6 +164,22 @@ def test_a_worker_of_another_version_is_refused_before_training(nodes, job):
     ended = ray_cluster._attempt_here(JobFile.of(Job(plan, job.folder, job.data)), 0, lambda event: None, lambda: False)
     assert ended.kind == "failed"
     assert "not what the plan was sealed for" in ended.payload
+
+
+def test_a_worker_that_sees_another_program_refuses_it_or_records_it(tmp_path, monkeypatch):
+    program, path = tmp_path / "train.py", tmp_path / "study.toml"
+    program.write_text("print('hello')\n")
+    own = {"name": "own", "baseline": "base", "seeds": [1], "metrics": {"val_loss": "lower"}, "training": {"lr": 0.1}}
+    arms = {"base": {}, "fast": {"training": {"lr": 0.2}}}
+    path.write_text(to_toml({**own, "command": ["{python}", "train.py", "{arguments}"], "variants": arms}))
+    plan, _ = seal(load_study(path), ResultsFolder(tmp_path / "out"), "cpu", 1)
+    program.write_text("print('other')\n")
+    monkeypatch.setattr(ray_cluster, "attempt", lambda job, *_: job)
+    job = Job(plan, tmp_path / "out", plan.study.data)
+    words = (0, lambda event: None, lambda: False)
+    assert "train.py" in ray_cluster._attempt_here(JobFile.of(job), *words).payload
+    accepted = ray_cluster._attempt_here(JobFile.of(replace(job, accept_drift=True)), *words)
+    assert [Path(drift.what).name for drift in accepted.drift] == ["train.py"]
 
 
 def stranger() -> str:

@@ -33,6 +33,7 @@ from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import Lock, ResultsFolder, StoredValue
 from ablationlab.study.code import activate_code
+from ablationlab.study.plan import plan_drift
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
     Event,
@@ -486,7 +487,7 @@ def train_stack(job_file: str, stack: int, mailbox: Any) -> str:
 def _attempt_here(given: JobFile, stack: int, send: Listener, should_stop: Callable[[], bool]) -> Event:
     try:
         job = given.job()
-        changed = drift(job.plan.environment, current())
+        changed = plan_drift(job.plan, None, "auto")
         if job.plan.plan_hash != given.plan_hash:
             return Event("failed", stack, "its worker sees another plan in the results folder", fatal=True)
         if changed and not given.accept_drift:
