@@ -11,7 +11,7 @@ from ablationlab.core.errors import DataError, OutOfMemory, PlanError, RecordErr
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.rules import step_flops
 from ablationlab.records.plan import Plan
-from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
+from ablationlab.records.settings import PRESETS, ModelConfig, TrainingConfig, validated
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.terminal.study import precisions
 from ablationlab.study.ledger import setting_mismatches
@@ -394,6 +394,17 @@ def test_a_variant_that_equals_the_baseline_is_refused(plan_of):
 
 
 # --- the seal ---------------------------------------------------------------------------------------------
+
+
+def test_a_sealed_plan_takes_nothing_from_the_preset_of_today(plan_of, tmp_path, monkeypatch):
+    plan = plan_of({"model.preset": "char-mini"})
+    sealed = json.loads(plan.model_dump_json())
+    del sealed["study"]["model"]["rotary_base"]  # as if it was sealed before there was such a setting
+    (tmp_path / "plan.lock").write_text(json.dumps(sealed))
+    preset = PRESETS["char-mini"]
+    changed = preset.model_copy(update={"shape": {**preset.shape, "rotary_base": 5.0}})
+    monkeypatch.setitem(PRESETS._things, "char-mini", changed)
+    assert Plan.read_with_seal(tmp_path / "plan.lock")[0].study.model.rotary_base == 10000.0
 
 
 def test_a_sealed_plan_is_read_back_as_it_was_made(plan_of, tmp_path):

@@ -32,7 +32,7 @@ from pydantic import (
 from ablationlab.core.errors import StudyError, did_you_mean
 from ablationlab.core.problems import problems_of
 from ablationlab.core.registry import Registry
-from ablationlab.records.storage import content_hash, slug
+from ablationlab.records.storage import ON_DISK, content_hash, slug
 from ablationlab.stats.results import Spending
 
 if TYPE_CHECKING:
@@ -261,7 +261,9 @@ class ModelConfig(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_from_preset(cls, data: Any) -> Any:
+    def _fill_from_preset(cls, data: Any, info: ValidationInfo) -> Any:
+        if info.context == ON_DISK:  # what a record does not say was not set, whatever the preset is today
+            return data
         if isinstance(data, dict) and isinstance(data.get("preset"), str) and data["preset"] in PRESETS:
             return {**PRESETS[data["preset"]].shape, **data}
         return data

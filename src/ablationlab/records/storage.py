@@ -34,6 +34,8 @@ from ablationlab.core.format import count
 SCHEMA_VERSION = 4
 TEMPORARY = ".tmp-"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: What validators are told of content that a record holds, and no user wrote.
+ON_DISK = {"source": "record"}
 #: Bytes of one record: the curves of a run of ten million steps have about half of it.
 LARGEST_RECORD = 2 << 30
 # What link() says where there are no hard links.
@@ -375,7 +377,7 @@ class Record(StoredValue):
         del data  # an analysis of many runs is large, and need not be held twice
         try:
             # By the rules of JSON, where a list is a tuple: settings are strict.
-            return cls.model_validate_json(content)
+            return cls.model_validate_json(content, context=ON_DISK)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
