@@ -21,7 +21,7 @@ from ablationlab.model.ops import loss_R
 from ablationlab.model.parameters import parameters
 from ablationlab.model.parts import parts_of
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig
-from ablationlab.training.stack import ParameterLayout
+from ablationlab.training.stack import ParameterLayout, Watched
 
 if TYPE_CHECKING:
     from ablationlab.training.probes.data_order import SeenData, Vocabulary
@@ -65,13 +65,11 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Watched):
     """A stack after ``step``. Rows are runs (and the padding behind them); buffers are read, never written.
 
-    ``gradient_RP`` is the gradient of the step before clipping, ``before_RP`` the weights it was taken at, ``v_RP``
-    Adam's second moment after it (None of an optimizer without one), ``windows_RBT`` the tokens of the step's batch with
-    their targets (context + 1), ``v_correction`` is 1 - β₂ᵏ as a tensor: on a GPU a look is recorded once and replayed, and a
-    number that a probe takes from Python is then that of the recorded step.
+    ``v_correction`` is 1 - β₂ᵏ as a tensor: on a GPU a look is recorded once and replayed, and a number that a probe takes from
+    Python is then that of the recorded step.
     """
 
     step: int
@@ -79,12 +77,6 @@ class Snapshot:
     training: TrainingConfig
     fronts: tuple[FrontEnd, ...]
     layout: ParameterLayout
-    weights_RP: Tensor
-    before_RP: Tensor
-    gradient_RP: Tensor
-    v_RP: Tensor | None
-    alive_R: Tensor
-    windows_RBT: Tensor
     v_correction: Tensor
     dtype: torch.dtype
     seeds: tuple[int, ...]
