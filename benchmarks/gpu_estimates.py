@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
             "runs": runs,
             "precision": precision,
             "seconds": seconds,
-            "estimated_seconds": shape.seconds(gpu, CALIBRATION),
+            "estimated_seconds": shape.seconds(gpu),
             "peak_bytes": peak,
             "estimated_bytes": shape.stack_memory(),
             "tokens_per_second": shape.tokens / seconds,

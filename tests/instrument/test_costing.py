@@ -55,13 +55,13 @@ MEASURED = [
 @pytest.mark.parametrize(("table", "samples", "runs", "ms", "gigabytes"), MEASURED)
 def test_estimates_of_what_was_measured_on_an_h200_are_within_a_fifth(table, samples, runs, ms, gigabytes):
     shape = Shape(validated(ModelConfig, table), samples, runs)
-    assert shape.seconds(H200, CALIBRATION) * 1e3 == pytest.approx(ms, rel=0.2)
+    assert shape.seconds(H200) * 1e3 == pytest.approx(ms, rel=0.2)
     assert shape.stack_memory() / 1e9 == pytest.approx(gigabytes, rel=0.2)
 
 
 def test_a_stack_takes_less_time_and_memory_than_its_runs_one_by_one():
     one, many = (Shape(model("char-mini"), 16, runs) for runs in (1, 15))
-    assert many.seconds(H200, CALIBRATION) < 15 * one.seconds(H200, CALIBRATION)
+    assert many.seconds(H200) < 15 * one.seconds(H200)
     assert many.stack_memory() <= 15 * one.stack_memory()
 
 
@@ -166,10 +166,10 @@ def test_a_slow_network_shows():
 
 
 def test_between_nodes_collectives_use_every_network_card_of_a_node_and_no_more_than_the_links():
-    inside, outside = (Network.of(gpus, H100, CALIBRATION) for gpus in (8, 64))
+    inside, outside = (Network.of(gpus, H100) for gpus in (8, 64))
     assert inside.rate == CALIBRATION.collective * H100.link
     assert outside.rate == CALIBRATION.collective * 8 * H100.network
-    assert Network.of(64, replace(H100, network=H100.link), CALIBRATION).rate == inside.rate
+    assert Network.of(64, replace(H100, network=H100.link)).rate == inside.rate
 
 
 @pytest.mark.parametrize("preset", ["gpt2-small", "gpt3-xl"])
@@ -343,7 +343,7 @@ def test_the_benchmark_runs_and_its_fit_finds_the_constants_it_is_given(tmp_path
     shapes = [
         Shape(validated(ModelConfig, table), samples, runs) for table, samples, runs in bench.CONFIGURATIONS.values()
     ]
-    fit = bench.fitted(shapes, [shape.seconds(H200, CALIBRATION) for shape in shapes], H200)
+    fit = bench.fitted(shapes, [shape.seconds(H200) for shape in shapes], H200)
     for name in ("linear", "attention", "bytes", "launch"):
         assert fit[name] == pytest.approx(getattr(CALIBRATION, name), rel=1e-3)
     from conftest import torch_as_it_was
@@ -367,5 +367,5 @@ def test_an_optimizer_costs_the_memory_and_the_time_that_it_takes():
     assert adamw.stack_memory() - lion.stack_memory() == 2 * 15 * 4 * parameters
     assert averaged.stack_memory() - adamw.stack_memory() == 2 * 15 * 4 * parameters
 
-    plain, signs, orthogonal = (shape.seconds(H200, CALIBRATION) for shape in (adamw, lion, muon))
+    plain, signs, orthogonal = (shape.seconds(H200) for shape in (adamw, lion, muon))
     assert plain < signs < orthogonal < 1.6 * plain

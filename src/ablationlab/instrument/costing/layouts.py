@@ -29,7 +29,6 @@ from ablationlab.instrument.costing.hardware import (
     CONTEXT_BYTES,
     FILL,
     Accelerator,
-    Calibration,
     Hardware,
     Precision,
 )
@@ -88,7 +87,6 @@ def place(
     *,
     micro_batch: int | None = None,
     training: TrainingConfig | None = None,
-    calibration: Calibration = CALIBRATION,
 ) -> Placed:
     """The layout with the study's micro-batch, or with a GPU's whole share of the batch in one pass."""
     share = batch // layout.gpus
@@ -102,7 +100,7 @@ def place(
     fits = needed(size) <= room
     smaller = [] if fits else [n for n in divisors_of(share) if n < size and needed(n) <= room]
     shape = Shape(model, size, layout.runs, precision, training)
-    seconds, waiting = _step(layout, shape, share // size, gpu, calibration)
+    seconds, waiting = _step(layout, shape, share // size, gpu)
     counted = (shape.linear_flops + shape.attention_flops) * (share // size)
     used = counted / seconds / gpu.peak(precision)
     return Placed(layout, size, needed(size), fits, max(smaller, default=None), seconds, waiting, used)
@@ -126,10 +124,10 @@ def memory(layout: Layout, shape: Shape, passes: int) -> float:
     return state + kept + max(shape.head_workspace, shape.layer_workspace)
 
 
-def _step(layout: Layout, shape: Shape, passes: int, gpu: Accelerator, c: Calibration) -> tuple[float, float]:
+def _step(layout: Layout, shape: Shape, passes: int, gpu: Accelerator) -> tuple[float, float]:
     """(seconds per step, those of them spent waiting for the network)."""
-    update = shape.update_seconds(gpu, c)
-    one_pass = shape.seconds(gpu, c) - update
+    update = shape.update_seconds(gpu)
+    one_pass = shape.seconds(gpu) - update
     forward = one_pass / 3
     if layout.checkpointing:  # the forward pass of the blocks again: a third of a pass without the head
         head = 6.0 * shape.tokens * shape.vocabulary * shape.model.width
@@ -139,8 +137,8 @@ def _step(layout: Layout, shape: Shape, passes: int, gpu: Accelerator, c: Calibr
     computing = (forward, one_pass - forward)
     if layout.kind == "fsdp":
         update *= BYTES_PER_SHARD / BYTES_PER_UPDATE / layout.gpus
-        one_pass += shape.gathering_bytes / gpu.bandwidth / c.bytes
-    lost = waiting(layout.kind, shape, passes, computing, Network.of(layout.gpus, gpu, c), c.overlap)
+        one_pass += shape.gathering_bytes / gpu.bandwidth / CALIBRATION.bytes
+    lost = waiting(layout.kind, shape, passes, computing, Network.of(layout.gpus, gpu), CALIBRATION.overlap)
     return passes * one_pass + update + lost, lost
 
 
@@ -153,10 +151,10 @@ class Network:
     latency: float
 
     @classmethod
-    def of(cls, gpus: int, gpu: Accelerator, calibration: Calibration) -> Network:
+    def of(cls, gpus: int, gpu: Accelerator) -> Network:
         """Inside one node, or over several."""
         rate = gpu.link if gpus <= gpu.node else min(gpu.link, gpu.node * gpu.network)
-        return cls(gpus, calibration.collective * rate, calibration.latency)
+        return cls(gpus, CALIBRATION.collective * rate, CALIBRATION.latency)
 
     def seconds(self, size: float, collectives: int = 1) -> float:
         """To gather, or to sum and scatter, this many bytes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ablationlab.instrument.costing.hardware import Accelerator, Calibration, Precision
+from ablationlab.instrument.costing.hardware import CALIBRATION, Accelerator, Precision
 from ablationlab.model.parameters import parameters
 from ablationlab.model.parts import NORM_PLACES, PartCost, other_kernels, parts_of
 from ablationlab.model.rules import OPTIMIZERS, kept_numbers, update_flops
@@ -146,19 +146,19 @@ class Shape:
             float(self.kernels),
         )
 
-    def seconds(self, gpu: Accelerator, calibration: Calibration) -> float:
+    def seconds(self, gpu: Accelerator) -> float:
         linear, attention, moved, kernels = self.terms(gpu)
         return (
-            linear / calibration.linear
-            + attention / calibration.attention
-            + moved / calibration.bytes
-            + kernels * calibration.launch
+            linear / CALIBRATION.linear
+            + attention / CALIBRATION.attention
+            + moved / CALIBRATION.bytes
+            + kernels * CALIBRATION.launch
         )
 
-    def update_seconds(self, gpu: Accelerator, calibration: Calibration) -> float:
+    def update_seconds(self, gpu: Accelerator) -> float:
         """The part of a step that is the optimizer's."""
-        products = self.update_flops / gpu.peak(self.precision) / calibration.linear
-        return self.update_bytes / gpu.bandwidth / calibration.bytes + products
+        products = self.update_flops / gpu.peak(self.precision) / CALIBRATION.linear
+        return self.update_bytes / gpu.bandwidth / CALIBRATION.bytes + products
 
     # Memory ----------------------------------------------------------------------------------------------------------
 

@@ -68,8 +68,8 @@ class Reading:
 class Snapshot(Watched):
     """A stack after ``step``. Rows are runs (and the padding behind them); buffers are read, never written.
 
-    ``v_correction`` is 1 - β₂ᵏ as a tensor: on a GPU a look is recorded once and replayed, and a number that a probe takes from
-    Python is then that of the recorded step.
+    ``v_correction`` is 1 - β₂ᵏ as a tensor: on a GPU a look is recorded once and replayed, and a number that a probe takes
+    from Python is then that of the recorded step.
     """
 
     step: int
