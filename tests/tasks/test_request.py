@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ablationlab.core.errors import UnknownNameError
-from ablationlab.tasks.request import MOST_ALIKE, alike, names_in
+from ablationlab.core.errors import DataError, UnknownNameError
+from ablationlab.tasks.request import MOST_ALIKE, alike, check_file, names_in
 
 NAMES = [
     "spelling",
@@ -71,3 +71,26 @@ def test_the_harness_and_the_quick_look_into_its_files_find_the_same_names(tmp_p
     theirs = TaskManager(include_path=str(tmp_path), include_defaults=False).all_tasks
     assert set(names_in(tmp_path)) == set(theirs)
     assert len(theirs) == 11
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("task: [unclosed\n", "is not YAML: while parsing a flow sequence"),
+        ("just words", "holds no settings of a task"),
+        ("", "holds no settings of a task"),
+        ("task: " + "[" * 5000, "is nested too deeply"),
+        ("task: a\x00b", "is not YAML"),
+    ],
+)
+def test_a_broken_task_file_is_refused_before_anything_is_sealed(tmp_path, text, says):
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=says):
+        check_file(str(path))
+
+
+def test_a_task_file_that_names_functions_is_read_and_not_run(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("task: own\ndoc_to_text: !function utils.text\n")
+    check_file(str(path))

@@ -1,7 +1,7 @@
 """What a study asks for: names of tasks, and whether they can be asked, before anything is sealed or trained.
 
 Planning needs neither the network nor a benchmark's data. The harness is asked only about names that are neither of the suite
-nor of the benchmarks. Problems inside a task of the harness, or inside a YAML file, show when the task is built.
+nor of the benchmarks. Problems inside a task of the harness, or in what a YAML file says, show when the task is built.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ablationlab.core.format import count
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.records.plan import PlannedTask
 from ablationlab.records.settings import EvaluationConfig
+from ablationlab.records.storage import read_regular
 from ablationlab.tasks import benchmarks, suite
 
 #: All tasks that are built from the held-out text.
@@ -119,9 +120,21 @@ def is_file(name: str) -> bool:
 
 
 def check_file(name: str) -> None:
-    """`DataError` if a name is a path that leads nowhere."""
-    if is_file(name) and not Path(name).is_file():
+    """`DataError` if a name is a path that leads nowhere, or to no YAML of a task."""
+    if not is_file(name):
+        return
+    if not Path(name).is_file():
         raise DataError(f"task file {name}: no such file")
+    import yaml
+
+    try:
+        settings = yaml.compose(read_regular(Path(name)).decode())  # not constructed: tags may name code
+    except RecursionError:
+        raise DataError(f"task file {name}: is nested too deeply") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"task file {name}: is not YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(settings, yaml.MappingNode):
+        raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
 
 
 #: Lines that name a task or a group, or tags: one, a list in brackets, or a list below.
