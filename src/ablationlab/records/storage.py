@@ -314,8 +314,8 @@ def user_text(path: Path, kind: str) -> str:
         return read_regular(path).decode()
     except FileNotFoundError:
         raise AblationLabError(f"no such {kind}") from None
-    except RecordError:  # a pipe, whose writer nobody waits for, or a device
-        raise AblationLabError("is not a regular file") from None
+    except RecordError as error:  # a pipe, whose writer nobody waits for, or a device
+        raise AblationLabError(str(error).removeprefix(f"{path} ")) from None
     except OSError as error:
         raise AblationLabError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -51,7 +51,7 @@ Sign = Literal["lower", "higher"]
 
 
 class Publication(Frozen):
-    """The publication."""
+    """Where the figures were published."""
 
     citation: Text
     date: Text
