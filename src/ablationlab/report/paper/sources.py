@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,8 +33,23 @@ class Sources:
         for file, record, command in records:
             if record is not None:
                 self._alive.append(record)
-                for pointer, part in _parts(record):
-                    self._places.setdefault(id(part), (study, file, pointer, command))
+                self._enter(record, (study, file, command), "")
+
+    def _enter(self, part: Any, record: tuple[str, str, str], pointer: str) -> None:
+        """Note every object with fields in *part*, with its pointer. Equal recipes are one object: it is entered once."""
+        if isinstance(part, BaseModel) or dataclasses.is_dataclass(part):
+            if id(part) in self._places:
+                return
+            study, file, command = record
+            self._places[id(part)] = (study, file, pointer, command)
+            items: Any = ((key, getattr(part, name)) for name, key in _fields(part.__class__))
+        elif isinstance(part, Mapping):
+            items = ((_escaped(str(key)), item) for key, item in part.items())
+        else:
+            items = enumerate(part) if isinstance(part, tuple | list) else ()
+        for key, item in items:
+            if not isinstance(item, str | int | float | None):
+                self._enter(item, record, f"{pointer}/{key}")
 
     def of(self, part: object, field: str = "", value: Any = None) -> NumberSource:
         """The source of a field of a record's part, or of the whole part; *value* where it is made of the field."""
@@ -45,23 +61,16 @@ class Sources:
         return NumberSource(study, file, pointer, _plain(found) if value is None else value, command)
 
 
-def _parts(part: Any, pointer: str = "") -> Iterator[tuple[str, object]]:
-    """Every object below *part* that has fields, with its pointer."""
-    if isinstance(part, BaseModel):
-        yield pointer, part
-        items: Any = ((field.alias or name, getattr(part, name)) for name, field in type(part).model_fields.items())
-    elif dataclasses.is_dataclass(part):
-        yield pointer, part
-        items = ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
-    elif isinstance(part, Mapping):
-        items = part.items()
-    elif isinstance(part, tuple | list):
-        items = enumerate(part)
-    else:
-        return
-    for key, item in items:
-        if not isinstance(item, str | int | float | None):
-            yield from _parts(item, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
+@cache
+def _fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
+    """(attribute, part of a pointer) of every field of a class."""
+    if issubclass(kind, BaseModel):
+        return tuple((name, _escaped(field.alias or name)) for name, field in kind.model_fields.items())
+    return tuple((field.name, field.name) for field in dataclasses.fields(kind))
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _plain(value: Any) -> Any:
