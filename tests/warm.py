@@ -2,15 +2,15 @@
 
 A fresh `ablationlab run` spends some five seconds on importing torch, scipy and pandas and one on a tiny study; a rank of
 torchrun spends eight. `tests/conftest.py` makes `warm.executable()` the `sys.executable` of the tests, so that commands,
-workers, ranks and the programs of trainers start warm. It is a small script (`warm_start.py`) that hands its words,
-environment, folder, open files, limits and signal mask to the server, passes on every signal, and ends as the fork ends, by
-exit code or by signal. If it is killed, the server kills the fork. What a test asks of a process of its own (its signals, its
-exit code, its threads, nothing left of another test) a fork has as well.
+workers, ranks, the programs of trainers and the test processes of pytest-xdist start warm. It is a small script
+(`warm_start.py`) that hands its words, environment, folder, open files, limits and signal mask to a server, passes on every
+signal, and ends as the fork ends, by exit code or by signal. If it is killed, the server kills the fork. What a test asks of
+a process of its own (its signals, its exit code, its threads, nothing left of another test) a fork has as well.
 
 A fork differs in four things. Modules are loaded before its first line: a test of what is imported takes `FRESH`. All forks
-share one hash seed: where the bits of two runs are compared, one of them is made elsewhere, so that nothing hangs on the
-order of a set. To the kernel its parent is the server, so a signal on the parent's death (prctl) does not reach it. When the
-script is killed, the fork ends a moment later.
+of a server share one hash seed: where the bits of two runs are compared, one of them is made elsewhere, so that nothing hangs
+on the order of a set. Test processes have a server of their own, so that theirs is another. To the kernel its parent is the
+server, so a signal on the parent's death (prctl) does not reach it. When the script is killed, the fork ends a moment later.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from pathlib import Path
 from typing import Any
 
 FRESH = os.environ.get("WARM_PYTHON_FRESH", sys.executable)
-FOLDER = "WARM_PYTHON_FOLDER"  # the server's socket and the script; the test processes of one session share it
+FOLDER = "WARM_PYTHON_FOLDER"  # the servers' sockets and the script; the test processes of one session share it
+SOCKETS = ("tests", "socket")  # of the server that test processes fork from, and of that of all others
 
 # What the verbs, their workers and ranks import on their way, and what a first optimizer of torch does.
 MODULES = (
@@ -85,29 +86,32 @@ def no_waiting_for_the_disk() -> None:
 
 
 def executable() -> str:
-    """The script's path; the first call of a session writes it and starts the server."""
+    """The script's path; the first call of a session writes it and starts the servers, which import when they are asked."""
     if FOLDER not in os.environ:
         folder = Path(tempfile.mkdtemp(prefix="warm-"))
         os.environ |= {FOLDER: str(folder), "WARM_PYTHON_FRESH": FRESH}
         script = folder / "python"
         script.write_text(f"#!{FRESH} -IS\n" + Path(__file__).with_name("warm_start.py").read_text())
         script.chmod(0o755)
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(folder / "socket"))
-            listener.listen(64)
-            words = [FRESH, "-P", __file__, str(listener.fileno())]
-            server = subprocess.Popen(
-                words, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, start_new_session=True
-            )
-        atexit.register(_end, os.getpid(), server)
+        servers = [_start(folder / name) for name in SOCKETS]
+        atexit.register(_end, os.getpid(), servers)
     return str(Path(os.environ[FOLDER], "python"))
 
 
-def _end(owner: int, server: subprocess.Popen[bytes]) -> None:
+def _start(path: Path) -> subprocess.Popen[bytes]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(64)
+        words = [FRESH, "-P", __file__, str(listener.fileno())]
+        return subprocess.Popen(words, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, start_new_session=True)
+
+
+def _end(owner: int, servers: list[subprocess.Popen[bytes]]) -> None:
     if os.getpid() == owner:
-        assert server.stdin is not None
-        server.stdin.close()
-        server.wait()
+        for server in servers:
+            assert server.stdin is not None
+            server.stdin.close()
+            server.wait()
 
 
 def python(

@@ -18,7 +18,7 @@ while words and words[0] in ("-P", "-u"):
 
 
 def heavy() -> bool:
-    """Whether the words are a module, code that imports what takes long, or a test process of pytest-xdist."""
+    """Whether the words are a module, or code that imports what takes long."""
     if len(words) > 1 and words[0] in ("-m", "-c"):
         text = words[1] if words[0] == "-c" else "torch"
     elif words and not words[0].startswith("-"):
@@ -29,10 +29,11 @@ def heavy() -> bool:
             return False
     else:
         return False
-    return "ablationlab" in text or "torch" in text or text == "import sys;exec(eval(sys.stdin.readline()))"
+    return "ablationlab" in text or "torch" in text
 
 
-if not heavy() or any(name in os.environ for name in SETTLED):
+test_process = words == ["-c", "import sys;exec(eval(sys.stdin.readline()))"]  # how pytest-xdist starts them
+if not (test_process or heavy()) or any(name in os.environ for name in SETTLED):
     os.execv(FRESH, [FRESH, *sys.argv[1:]])
 
 import array
@@ -46,7 +47,7 @@ PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.S
 LIMITS = ("RLIMIT_AS", "RLIMIT_CORE", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_NOFILE")
 
 link = socket.socket(socket.AF_UNIX)
-link.connect(os.path.join(HERE, "socket"))
+link.connect(os.path.join(HERE, "tests" if test_process else "socket"))
 files = []
 for name in os.listdir("/proc/self/fd"):
     try:
