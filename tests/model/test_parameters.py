@@ -5,13 +5,8 @@ import pytest
 from scipy import stats
 
 from ablationlab.core.errors import StudyError
-from ablationlab.model.parameters import (
-    joint_digest,
-    matmul_flops_per_token,
-    parameter_count,
-    parameters,
-    weight_digest,
-)
+from ablationlab.model.parameters import matmul_flops_per_token, parameter_count, parameters
+from ablationlab.model.weights import joint_digest, weight_digest
 from ablationlab.records.settings import PRESETS, FrontEnd, ModelConfig, VariantTable
 from ablationlab.study.variants import VARIANTS, Variant
 
