@@ -127,7 +127,7 @@ def test_a_variant_that_did_not_diverge_is_not_said_to_have(tmp_path: Path):
     reasons = {verdict.variant: verdict.reason for verdict in results.verdict.verdicts}
     assert reasons == {"layernorm": "bad-runs", "rmsnorm": "variant-diverged"}
     text = answer(results.analysis, results.verdict)
-    assert "layernorm looks worse, but one bad run widens the interval too much to show it: look at it." in text
+    assert "layernorm looks worse, but its worst run widens the interval too much to show it: look at it." in text
     assert "rmsnorm diverged on seeds where the baseline did not" in text
     assert "layernorm diverged" not in text
     assert text.count("Keep the baseline (none) for now.") == 1

@@ -147,6 +147,11 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
     match group.decision:
         case Decision.ADOPT:
             return f"Use {either}{where}{rate}.", f"{it} is better than {base}{size}{_no_less_stable(analysis, first)}."
+        case Decision.ADOPT_PROVISIONALLY if first.reason == Reason.BETTER_BUT_FAILED:
+            return (
+                f"For now use {either}{where}{rate}, and look at {'their' if several else 'its'} worst runs.",
+                f"{it} is better than {base} if runs count as failed that are far worse than the others.",
+            )
         case Decision.ADOPT_PROVISIONALLY:
             return (
                 f"For now use {either}{where}{rate}.",
@@ -195,6 +200,12 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
                 f"Keep {base}{where}.",
                 f"{names} {verb} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}.",
             )
+        case Decision.TIE if first.reason == Reason.EQUIVALENT_BUT_FAILED:
+            return (
+                f"{names} {'tie' if several else 'ties'} with {base}{where}, but for single runs.",
+                f"{'All' if several else 'They'} are equivalent within the smallest effect that was {registered}"
+                f"{_within(analysis, first)}, if runs count as failed that are far worse than the others: look at them.",
+            )
         case Decision.TIE:
             return (
                 f"{names} {'tie' if several else 'ties'} with {base}{where}.",
@@ -228,9 +239,9 @@ def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
     bad = [gather(analysis, decided.variant, decided.regime).bad_runs for decided in group.verdicts]
     one = all(len(seeds) == 1 for seeds in bad)
     if len(bad) > 1:
-        runs = "one bad run of each widens" if one else "bad runs widen"
+        runs = "the worst run of each widens" if one else "their worst runs widen"
         return f"{runs} the interval too much to show it: look at those runs"
-    runs, them = ("one bad run widens", "it") if one else ("bad runs widen", "them")
+    runs, them = ("its worst run widens", "it") if one else ("its worst runs widen", "them")
     return f"{runs} the interval too much to show it: look at {them}"
 
 

@@ -173,7 +173,8 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
     order = {question.id: question.order for question in planned}
     sources = {name: metric.derived_from for name, metric in dataset.metrics.items() if metric.derived_from is not None}
     sealed = sealed_sizes(dataset, sources)
-    comparisons, families = corrected(made, order, sources, sealed, intervals=not dataset.brief)
+    waiting = unmeasured(made, dataset.criteria)
+    comparisons, families = corrected(made, order, sources, sealed, waiting, intervals=not dataset.brief)
     tests = {comparison.id: comparison.test for comparison in comparisons}
     return [
         deciding_at_look(dataset, comparison)
@@ -508,19 +509,21 @@ def corrected(
     order: Mapping[str, int],
     sources: Mapping[str, str],
     sealed: Mapping[str, int],
+    waiting: Sequence[Unmeasured] = (),
     *,
     intervals: bool = True,
 ) -> tuple[list[Comparison], list[Family]]:
     """Adjust p within each family, in the order given, and say what came of each test.
 
     *order*: of a comparison's criterion among the registered ones, by id. *sources*: a derived metric's own source. *sealed*:
-    the least number of tests of a family, by its name; what was not tested counts as p = 1.
+    the least number of tests of a family, by its name; what was not tested counts as p = 1. *waiting*: see `Unmeasured`.
     Without *intervals* none is made that a test must be inverted for: a decision needs only p.
     """
     shares = _shared_tests(comparisons, sources)
     own = [comparison for comparison in comparisons if comparison.id not in shares]
     members = grouped((comparison.family, comparison) for comparison in own)
-    chains = chains_of(own, order)
+    gated: list[Comparison | Unmeasured] = [*own, *waiting]
+    chains = chains_of(gated, {**order, **{one.id: one.order for one in waiting}})
     decided: dict[str, FamilyMember] = {}
     methods: dict[str, str] = {}
     families = []
@@ -541,8 +544,36 @@ def corrected(
     ], families
 
 
+@dataclass(frozen=True)
+class Unmeasured:
+    """A registered secondary that no run of its arms has a value of: those behind it in the gate wait for it."""
+
+    id: str
+    regime: str
+    variant: str
+    reference: str
+    order: int
+    role: Final = "secondary"
+
+
+def unmeasured(comparisons: Sequence[Comparison], criteria: Sequence[Criterion]) -> list[Unmeasured]:
+    """The registered secondaries of arms with a primary comparison that are not among the comparisons."""
+    there = {(c.metric, c.regime, c.variant, c.reference) for c in comparisons}
+    places = dict.fromkeys((c.variant, c.reference) for c in comparisons if c.role == "primary")
+    return [
+        Unmeasured(
+            f"{criterion.metric}/{criterion.regime}/{variant}:{reference}", criterion.regime, variant, reference, at
+        )
+        for at, criterion in enumerate(criteria)
+        if criterion.role == "secondary"
+        for variant, reference in places
+        if criterion.contrast is None or set(criterion.contrast) == {variant, reference}
+        if (criterion.metric, criterion.regime, variant, reference) not in there
+    ]
+
+
 #: A comparison, planned or made.
-Q = TypeVar("Q", PlannedComparison, Comparison)
+Q = TypeVar("Q", bound=PlannedComparison | Comparison | Unmeasured)
 
 
 def chains_of(comparisons: Sequence[Q], order: Mapping[str, int]) -> dict[str, list[Q]]:
@@ -564,7 +595,7 @@ def chains_of(comparisons: Sequence[Q], order: Mapping[str, int]) -> dict[str, l
 
 
 def _decided(
-    family: Sequence[Comparison], method: str, chains: Mapping[str, Sequence[Comparison]], untested: int
+    family: Sequence[Comparison], method: str, chains: Mapping[str, Sequence[Comparison | Unmeasured]], untested: int
 ) -> dict[str, FamilyMember]:
     """What came of a family and, if it is a primary one, of the secondaries behind it."""
     alpha, behind = family[0].alpha, [chains.get(comparison.id, ()) for comparison in family]
@@ -582,8 +613,10 @@ def _decided(
     return adjusted
 
 
-def _member(comparison: Comparison) -> tuple[list[float] | None, float | None]:
+def _member(comparison: Comparison | Unmeasured) -> tuple[list[float] | None, float | None]:
     """The deltas it tests and its p; an unpaired comparison has no deltas, and `_judged` makes its interval."""
+    if isinstance(comparison, Unmeasured):
+        return None, None
     deltas = beyond_doubt([pair.delta for pair in comparison.pairs], comparison.doubt)
     return deltas or (None if comparison.p is None else [0.0]), comparison.p
 

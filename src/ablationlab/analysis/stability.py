@@ -379,7 +379,7 @@ def _gain(
     if pairing == "never" or (pairing == "if-shared" and not seeds):
         gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
         single = [run.seed for run in runs.get((variant, regime), ()) if run.unstable is None]
-        broken = len(single)
+        broken, failed = len(single), 0
         if gain.n and broken and (gain.estimate or 0.0) > 0:
             counted = independent_gain([*fails[0].values(), *[True] * broken], [*fails[1].values()], level=level)
             counts = counted.variant_unstable, gain.reference_unstable, counted.variant_runs, gain.reference_runs
@@ -391,6 +391,7 @@ def _gain(
         gain = stability_gain(*([by_seed[seed] for seed in seeds] for by_seed in fails), level=level)
         single = [seed for seed in promised if (seed in fails[0]) != (seed in fails[1])]
         broken = sum(fails[0].get(seed, True) and not fails[1].get(seed, False) for seed in single)
+        failed = sum(fails[0].get(seed, False) for seed in single)
         if seeds and gain.rescued is not None and gain.broken is not None:
             if broken and gain.rescued > gain.broken:
                 p = mcnemar_p(gain.rescued, min(gain.broken + broken, gain.rescued))
@@ -415,6 +416,7 @@ def _gain(
         planned_pairs=len(promised) if test == "mcnemar" else gain.n,
         single=len(single),
         single_broken=broken,
+        single_failed=failed,
         test=test,
         p=p,
         registered=sealed and places is not None,

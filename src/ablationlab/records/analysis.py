@@ -524,6 +524,7 @@ class StabilityGain(Gain):
 
     *single*: seeds of which one arm alone has a run, or of independent arms runs that the variant lacks. What speaks for the
     variant counts its missing run as failed and the reference's as stable, which makes *single_broken* of them broken pairs.
+    In *single_failed* of these the variant's run is there, and failed.
     """
 
     id: str
@@ -534,6 +535,7 @@ class StabilityGain(Gain):
     planned_pairs: int
     single: int = 0
     single_broken: int = 0
+    single_failed: int = 0
     test: Literal["mcnemar", "fisher"] = "mcnemar"
     p: float | None
     registered: bool = False

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ablationlab.analysis.comparisons import corrected
+from ablationlab.analysis.comparisons import corrected, unmeasured
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.power import alpha_per_test, can_show, sure_effect
 from ablationlab.analysis.stability import Contrasts, swept_places
@@ -93,7 +93,8 @@ def without(analysis: Analysis, seed: Seed) -> Analysis:
         name: metric.derived_from for name, metric in analysis.metrics.items() if metric.derived_from is not None
     }
     sealed = {family.id: family.tested for family in analysis.families}
-    comparisons, families = corrected(kept, order, sources, sealed, intervals=False)
+    waiting = unmeasured(analysis.comparisons, analysis.criteria)
+    comparisons, families = corrected(kept, order, sources, sealed, waiting, intervals=False)
     # What breaks a tie does not change which rule decides; it stays as it is.
     rest = [comparison for comparison in analysis.comparisons if comparison.role is None]
     stability = analysis.stability
