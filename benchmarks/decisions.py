@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from ablationlab.analysis.dataset import Arm, Dataset
+from ablationlab.analysis.dataset import Arm, Dataset, absent
 from ablationlab.analysis.simulation import (
     Instabilities,
     SimulatedTasks,
@@ -50,7 +50,7 @@ from ablationlab.analysis.simulation import (
     decisions_of,
 )
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
-from ablationlab.records.analysis import Seed
+from ablationlab.records.analysis import Absence, RunStability, Seed
 from ablationlab.records.settings import Study
 from ablationlab.records.verdict import Decision
 from ablationlab.stats.stability import tango_interval
@@ -146,6 +146,7 @@ def _old_decision(
 class Scenario:
     """A row of the tables. *noise*: SD of the deltas of every metric, in smallest effects. *regime*: of the primary one.
     *guard*: by how many margins the first guard is worse. *unpaired*: the seeds mean nothing, and Welch's test decides.
+    *absurd*, *missing*: shares of the variants' runs that end with an absurd loss, or that are not there.
     """
 
     name: str
@@ -159,6 +160,8 @@ class Scenario:
     curvature: float | None = None
     guard: float = 0.0
     unpaired: bool = False
+    absurd: float = 0.0
+    missing: float = 0.0
     spreads: Mapping[str, float] = field(default_factory=dict)
     drawn: float = 1.0  # share of the studies that were asked for
     at_margin: bool = True  # also in the table of true effects
@@ -178,7 +181,29 @@ class Scenario:
 
     def datasets(self, multiple: float, studies: int, rng: np.random.Generator) -> Iterator[Dataset]:
         for dataset in datasets(self.study(), self.world(multiple), studies, rng):
-            yield replace(dataset, source="table", unpaired=True) if self.unpaired else dataset
+            spoiled = self._spoiled(dataset, rng) if self.absurd or self.missing else dataset
+            yield replace(spoiled, source="table", unpaired=True) if self.unpaired else spoiled
+
+    def _spoiled(self, dataset: Dataset, rng: np.random.Generator) -> Dataset:
+        values = {arm: dict(by_seed) for arm, by_seed in dataset.values.items()}
+        runs = []
+        for run in dataset.runs:
+            chance = 1.0 if run.variant == dataset.baseline else rng.random()
+            mine = [arm for arm in values if (arm.regime, arm.variant) == (run.regime, run.variant)]
+            if chance < self.missing:
+                for arm in mine:
+                    values[arm][run.seed] = absent(Absence.RUN_MISSING)
+            elif chance < self.missing + self.absurd:
+                for arm in mine:
+                    if arm.metric == self.primary:
+                        values[arm][run.seed] = 1e3
+            runs.append(not_there(run) if chance < self.missing else run)
+        return replace(dataset, values=values, runs=tuple(runs))
+
+
+def not_there(run: RunStability) -> RunStability:
+    """The run as one that is not there."""
+    return run.model_copy(update={"unstable": None, "state": "missing"})
 
 
 def scenarios() -> Iterator[Scenario]:
@@ -227,6 +252,10 @@ def scenarios() -> Iterator[Scenario]:
             name = f"{seeds} seeds, SD 1.5, {100 * share:.0f} % of the {whose} diverge"
             unstable, drawn = {"default": chances, "stress": chances}, 0.25 if seeds > 20 else 1.0
             yield Scenario(name, seeds, 1.5, unstable=unstable, drawn=drawn, at_margin=False)
+    for seeds in (10, 40):
+        name, drawn = f"{seeds} seeds, SD 0.6, 5 % of the variants' runs", 0.25 if seeds > 20 else 1.0
+        yield Scenario(f"{name} are missing", seeds, missing=0.05, drawn=drawn)
+        yield Scenario(f"{name} end with an absurd loss", seeds, absurd=0.05, drawn=drawn)
 
 
 def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Counter[str]]:
