@@ -197,10 +197,10 @@ class StudyPlan(Answer):
 
         tokens = sum(run.budget.tokens for run in self.plan.runs)
         flops = sum(run.budget.matmul_flops for run in self.plan.runs)
-        how = self.plan.execution
+        execution = self.plan.execution
         text = (
             f"{self.plan.study.name}: {count(len(self.plan.runs))} runs, {amount(tokens)} tokens, "
-            f"{amount(flops, 'FLOP')} of matrix products in all; {how.device_name}, {how.precision}."
+            f"{amount(flops, 'FLOP')} of matrix products in all; {execution.device_name}, {execution.precision}."
         )
         return tuple(filter(None, (self.plan.study.question, plain(text))))
 

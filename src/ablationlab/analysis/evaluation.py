@@ -67,7 +67,7 @@ class Evaluated:
     """Everything that was evaluated, by run. *otherwise*: in words, what was planned and not scored as planned."""
 
     runs: dict[str, Evaluation]
-    how: Provenance
+    provenance: Provenance
     tasks: tuple[AskedTask, ...]
     most_examples: int  # the largest number of examples that the plan names
     suite: dict[str, dict[str, float]]  # n-gram accuracies by task hash
@@ -109,7 +109,7 @@ class Evaluated:
             return absent(Absence.NOT_EVALUATED)
         if evaluation.status == "not-evaluable":
             return absent(Absence.NOT_EVALUABLE, why=evaluation.why)
-        return None if evaluation.how == self.how else absent(Absence.EVALUATED_OTHERWISE)
+        return None if evaluation.how == self.provenance else absent(Absence.EVALUATED_OTHERWISE)
 
     def score(
         self, run_id: str, task: AskedTask, value: Callable[[TaskResult], float | None], weights: Weights = "final"
@@ -146,13 +146,15 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
     scored = [evaluation for evaluation in runs.values() if evaluation.how is not None]
     if not scored:
         return None
-    how = _commonest(scored)
+    provenance = _commonest(scored)
     suite = () if results.suite is None else results.suite.tasks
     folder = ResultsFolder(results.folder)
-    odd = [evaluation.id for evaluation in scored if evaluation.how != how]
+    odd = [evaluation.id for evaluation in scored if evaluation.how != provenance]
     notes = [_note(EvaluationNoteCode.OTHER_CONDITIONS, runs=odd)] if odd else []
     used = [
-        [task for task in evaluation.tasks if task.weights == "final"] for evaluation in scored if evaluation.how == how
+        [task for task in evaluation.tasks if task.weights == "final"]
+        for evaluation in scored
+        if evaluation.how == provenance
     ]
     planned = planned_tasks(plan, (task for tasks in used for task in tasks))
     left_out: set[tuple[TaskName, str]] = set()
@@ -175,7 +177,7 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
         notes.append(_note(EvaluationNoteCode.OPENED_BY_HARNESS, groups=list(planned.beyond), tasks=named))
     ngrams = {task.task_hash: task.ngrams for task in suite}
     most = max(planned.fewshot, default=0)
-    return Evaluated(runs, how, tasks, most, ngrams, tuple(_otherwise(planned, used, left_out)), tuple(notes))
+    return Evaluated(runs, provenance, tasks, most, ngrams, tuple(_otherwise(planned, used, left_out)), tuple(notes))
 
 
 def _note(code: EvaluationNoteCode, **details: Any) -> EvaluationNote:
@@ -394,8 +396,8 @@ def with_evaluation(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Datas
                 }
     contrasts, left_out = item_contrasts(dataset, plan, evaluated)
     part = EvaluationAnalysis(
-        harness=evaluated.how.harness,
-        precision=evaluated.how.precision,
+        harness=evaluated.provenance.harness,
+        precision=evaluated.provenance.precision,
         tasks=tuple(parts),
         contrasts=tuple(contrasts),
         texts=tuple(text_contrasts(dataset, plan, evaluated)),

@@ -140,7 +140,7 @@ class EvaluationContext:
     plan: Plan
     corpus: TokenizedCorpus
     request: TaskRequest
-    how: Provenance
+    provenance: Provenance
     device: torch.device
     width: int
     #: Of the final weights of all runs that are evaluated.
@@ -163,7 +163,7 @@ class EvaluationContext:
     def open(self, final: RunWeights, half: RunWeights | None) -> OpenEvaluation:
         """A run with what was scored of it before and still counts."""
         folder = self.results.run(final.run.id)
-        return OpenEvaluation.open(folder, self.plan.plan_hash, self.how, final, half)
+        return OpenEvaluation.open(folder, self.plan.plan_hash, self.provenance, final, half)
 
     def stack(self, members: Sequence[ScoredMember]) -> ScoredStack:
         """Weights as one stack, padded to the context's width; the last one is kept for the next evaluator."""

@@ -199,7 +199,7 @@ class OpenEvaluation:
 
     @classmethod
     def open(
-        cls, folder: RunFolder, plan_hash: str, how: Provenance, final: RunWeights, half: RunWeights | None
+        cls, folder: RunFolder, plan_hash: str, provenance: Provenance, final: RunWeights, half: RunWeights | None
     ) -> OpenEvaluation:
         """With what was evaluated before, if it still counts: of these weights, with this provenance, whole on disk."""
         members: dict[Weights, RunWeights] = {"final": final} if half is None else {"final": final, "half": half}
@@ -211,7 +211,7 @@ class OpenEvaluation:
             weights_sha256=final.sha256,
             half_checkpoint=half.checkpoint if half else None,
             half_weights_sha256=half.sha256 if half else None,
-            how=how,
+            how=provenance,
         )
         known = _read(folder)
         if known is None or _identity(known) != _identity(fresh):

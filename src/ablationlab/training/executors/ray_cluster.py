@@ -233,18 +233,18 @@ def cluster(job: Job, address: str | None, workers: int | None) -> Iterator[Any]
     if ray.is_initialized():
         yield ray
         return
-    how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if address is None:
         threads = job.plan.execution.threads
         cores = threads * workers if workers is not None else max(threads, usable_cores())
-        how |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+        options |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
         # An address in the environment is for those who ask for it with --address auto.
-        how["address"] = "local"
+        options["address"] = "local"
     else:
-        how["address"] = _reachable(address)
+        options["address"] = _reachable(address)
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            ray.init(**how)
+            ray.init(**options)
     except Exception as error:  # a node that is slow to start raises no narrower one
         where = "a cluster on this machine" if address is None else f"the cluster at --address {address}"
         raise AblationLabError(f"{where} cannot be used: {first_line(error)}") from error
@@ -313,8 +313,8 @@ def first_line(error: Exception) -> str:
 
 def needs_of(plan: Plan) -> dict[str, float]:
     """Resources of one stack, in Ray's words."""
-    how = plan.execution
-    return {"CPU": float(how.threads)} if how.device == "cpu" else {"CPU": 1.0, "GPU": 1.0}
+    execution = plan.execution
+    return {"CPU": float(execution.threads)} if execution.device == "cpu" else {"CPU": 1.0, "GPU": 1.0}
 
 
 def _able(ray: Any, plan: Plan) -> list[Any]:
