@@ -173,3 +173,9 @@ def test_a_worker_ends_with_its_parent_and_a_script_needs_no_guard(number):
     while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{worker}").exists()
+
+
+def test_strings_hash_differently_in_a_test_and_in_what_it_starts():
+    """Else bits that hang on the order of a set would agree between the two."""
+    started = warm.python("-c", "import ablationlab; print(hash('a'))")
+    assert int(started.stdout) != hash("a"), started.stderr
