@@ -14,6 +14,7 @@ from ablationlab.analysis.wording import (
     other_methods,
     recommendations,
     sensitivity_reasons,
+    the_baseline,
     told_once,
     verdict_words,
 )
@@ -119,6 +120,20 @@ def test_a_study_far_too_small_for_its_effect_says_so_without_absurd_figures(sd,
     analysis = analyze(dataset({"validation_loss": {"none": base, "v": base + deltas}}, criteria))
     (verdict,) = decide(analysis).verdicts
     assert plain(verdict_words(analysis, verdict).fragility).endswith(text)
+
+
+def test_a_lucky_baseline_is_not_called_a_bad_run_of_the_variant():
+    """The cost is largest on the seed on which the baseline did best: the pair stands out, and its runs are to be seen."""
+    none, worse = [2.0, 2.02, 1.82], [2.02, 2.041, 2.02]
+    made = study({"validation_loss": {"none": none, "layernorm": worse}})
+    (decided,) = decide(made).verdicts
+    words = plain(verdict_words(made, decided).recommendation)
+    assert decided.reason == "bad-runs"
+    assert "most on seed 3. Look at the runs of both arms on seed 3." in words
+
+
+def test_a_baseline_of_that_name_is_named_once():
+    assert [the_baseline(name) for name in ("none", "baseline")] == ["the baseline (none)", "the baseline"]
 
 
 def test_what_is_true_of_several_arms_is_told_once():

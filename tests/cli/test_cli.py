@@ -439,10 +439,10 @@ def test_plan_prints_runs_tokens_flops_parameters_time_and_disk(cli, study_file,
     assert "none (baseline)" in output
     assert "6 runs in 6 stacks of width 1; 4,608 tokens" in output
     assert "FLOP of matrix products" in output
-    reckoned = (
-        r"Roughly 4\.\d s to train \(reckoned for a slow machine; too short to be timed\); disk [\d.]+ kB at the end"
+    estimated = (
+        r"Roughly 4\.\d s to train \(estimated for a slow machine; too short to be timed\); disk [\d.]+ kB at the end"
     )
-    assert re.search(reckoned, output)
+    assert re.search(estimated, output)
     assert "two processes" in output
     assert f"plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}" in output
 

@@ -42,6 +42,8 @@ TEXTS = [
     (form.mean_sd(0.25, None), "0.250"),
     (form.mean_sd(0.25, 0.0), "0.250 ± 0.000"),
     (form.mean_sd(None, None), "–"),
+    (form.mean_sd(2.3e-5, 9.69e-7), "(2.300 ± 0.097)×10⁻⁵"),
+    (form.mean_sd(0.0, 1e-5), "(0.0 ± 1.0)×10⁻⁵"),
     (form.p_value(0.0051), "0.0051"),
     (form.p_value(0.00997), "0.010"),
     (form.p_value(0.031), "0.031"),

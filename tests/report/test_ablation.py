@@ -110,7 +110,7 @@ def test_a_crowded_table_shows_what_is_registered_and_names_the_rest(tmp_path: P
     crowded = ablation_table(results.analysis, results.verdict, most=1)
     assert {row[1].text for row in every.rows} == {"hot", "default"}
     assert {row[1].text for row in crowded.rows} == {"hot"}
-    assert crowded.note.endswith("Not registered, and not shown here: default.")
+    assert crowded.note.endswith("Regimes that are not registered are in the other tables: default.")
 
 
 def test_a_variant_that_did_not_diverge_is_not_said_to_have(tmp_path: Path):
@@ -127,7 +127,10 @@ def test_a_variant_that_did_not_diverge_is_not_said_to_have(tmp_path: Path):
     reasons = {verdict.variant: verdict.reason for verdict in results.verdict.verdicts}
     assert reasons == {"layernorm": "bad-runs", "rmsnorm": "variant-diverged"}
     text = answer(results.analysis, results.verdict)
-    assert "layernorm looks worse, but its worst run widens the interval too much to show it: look at it." in text
+    assert (
+        "layernorm looks worse, but one seed stands out and widens the interval too much to show it: look at its runs."
+        in text
+    )
     assert "rmsnorm diverged on seeds where the baseline did not" in text
     assert "layernorm diverged" not in text
     assert text.count("Keep the baseline (none) for now.") == 1

@@ -28,6 +28,7 @@ from ablationlab.report.charts.theme import (
     HUES,
     Figure,
     colours,
+    decades,
     legend_columns,
     recoloured,
     robust_scale,
@@ -361,10 +362,23 @@ def test_quantiles_are_drawn_as_ranges_by_depth(tmp_path):
 
 
 def test_an_axis_turns_logarithmic_only_where_values_explode():
-    assert robust_scale([1.0, 2.0, 3.0], zero=False)[1] == ""
-    assert robust_scale([1.0, 2.0, 1e4])[1] == ", log scale"
-    assert robust_scale([-1.0, 2.0, 1e4])[1] == ", symmetric log scale"
-    assert robust_scale([0.0, 0.0])[1] == ""
+    assert robust_scale([1.0, 2.0, 3.0], zero=False)[1:] == ({}, "")
+    assert robust_scale([1.0, 2.0, 1e4])[1:] == ({}, ", log scale")
+    assert robust_scale([0.0, 0.0])[1:] == ({}, "")
+
+
+def test_a_symmetric_log_axis_is_marked_at_powers_of_ten():
+    """Vega marks it as it would a linear one: 0 and the far end, nothing between."""
+    _, axis, words = robust_scale([-12.0, -1.0, 2.0, 3e4])
+    assert words == ", symmetric log scale"
+    assert axis["values"] == [0, 100, 1_000, 10_000]
+    assert decades([-1e6, 5.0], 7.0)["values"] == [-1e5, -1e3, -10, 0]
+
+
+def test_levels_of_intervals_are_told_alike_in_every_regime():
+    levels = [SimpleNamespace(level=level) for level in (0.9979, 0.95, 0.9875, 0.95)]
+    assert paired._levels(levels).replace("\u202f", " ") == "95 % to 99.79 %"
+    assert paired._levels([*levels[1:3], None]).replace("\u202f", " ") == "95 % or 98.75 %"
 
 
 def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp_path, monkeypatch):

@@ -94,6 +94,14 @@ def test_a_text_breaks_between_words_and_never_between_a_number_and_its_unit(wid
     assert max(map(len, lines)) <= max(width, longest)
 
 
+@pytest.mark.parametrize("width", range(12, 60))
+def test_a_value_stays_on_the_line_of_its_name(width):
+    text = "Not shown: validation loss (97.5 % interval), p = 0.19 (Holm over 2). Assumed: weight_decay = 0.1, warmup = 30."
+    lines = [line.plain for line in wrapped(Text(text), width)]
+    assert " ".join(lines) == text
+    assert all(any(pair in line for line in lines) for pair in ("p = 0.19", "weight_decay = 0.1", "warmup = 30"))
+
+
 def test_a_wrapped_line_keeps_its_indentation():
     lines = [line.plain for line in wrapped(Text("Note\n  one two three\n\nend"), 12)]
     assert lines == ["Note", "  one two", "  three", "", "end"]

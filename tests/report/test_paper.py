@@ -348,7 +348,7 @@ def test_the_methods_describe_the_model_by_its_settings(tmp_path):
     assert "in the manner of GPT-2" not in said_of_other
     assert "a SwiGLU MLP of 2.6667 times the width, RMSNorm on the stream behind each part" in said_of_other
     assert "learned token embeddings and rotary positions, an untied output head, a final LayerNorm." in said_of_other
-    assert "Further settings: biases = no; kv heads = 2; head softcap = 15." in said_of_other
+    assert "Further settings: no biases, kv heads 2, head softcap 15." in said_of_other
 
 
 def test_a_baseline_alone_has_a_paper_too(tmp_path):

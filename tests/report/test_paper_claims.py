@@ -16,13 +16,13 @@ import pytest
 from ablationlab.core.errors import AblationLabError
 from ablationlab.pipeline import conclude
 from ablationlab.records.results import Results
-from ablationlab.records.settings import FrontEnd
+from ablationlab.records.settings import FrontEnd, ModelConfig
 from ablationlab.report.paper import write_programme
 from ablationlab.report.paper.build import read_template
 from ablationlab.report.paper.document import Float, Heading, PaperDocument, words_of
 from ablationlab.report.paper.printing import Latex
 from ablationlab.report.paper.sources import Sources, claims_json
-from ablationlab.report.paper.study import front_words, short_names
+from ablationlab.report.paper.study import front_words, setting_words, short_names
 from analysis.builder import outcome, seal_again, study
 
 from .test_paper import document, made, prose, said, shifted
@@ -378,11 +378,26 @@ def test_every_registered_decision_of_a_programme_stands_in_its_appendix_and_no_
 
 
 def test_arms_that_differ_before_block_1_are_told_apart():
+    plain = ModelConfig(layers=1, width=16, heads=4, context=16)
     norm, scaled = FrontEnd(norm="rmsnorm", gain=True), FrontEnd(scale="sqrt-width", place="token")
-    assert [front_words(front, FrontEnd()) for front in (FrontEnd(), norm, scaled)] == [
+    models = [plain, *(plain.model_copy(update={"front": front}) for front in (norm, scaled))]
+    rotary = models[1].model_copy(update={"position": "rotary"})  # adds no vector: there is no E_pos
+    assert [front_words(model, plain) for model in (*models, rotary)] == [
         [],
         ["block 1 reads RMSNorm(E_tok + E_pos)"],
         ["block 1 reads √d · (E_tok)"],
+        ["block 1 reads RMSNorm(E_tok)"],
+    ]
+
+
+def test_settings_of_an_arm_are_told_in_words():
+    told = {"position": "rotary", "tied": False, "mlp": "relu2", "mlp_ratio": 2.667, "biases": False}
+    assert [setting_words(key, value) for key, value in told.items()] == [
+        "rotary positions",
+        "untied head",
+        "ReLU²",
+        "mlp ratio 2.667",
+        "no biases",
     ]
 
 

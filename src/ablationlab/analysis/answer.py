@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablationlab.analysis.verdict.evidence import gather
-from ablationlab.analysis.wording import change, difference_of, listed, margin_of, name_of
+from ablationlab.analysis.wording import change, difference_of, listed, margin_of, name_of, the_baseline
 from ablationlab.core.format import count, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
@@ -139,7 +139,7 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
     first = group.verdicts[0]
     names, several = listed(decided.variant for decided in group.verdicts), len(group.verdicts) > 1
     either = listed((decided.variant for decided in group.verdicts), "or")
-    base = f"the baseline ({first.reference})"
+    base = the_baseline(first.reference)
     where, size = _where(analysis, group.regimes), _sizes(analysis, group)
     registered = "registered" if group.label == "registered" else "asked for"
     rate = ", at this learning rate" if _one_rate(analysis) else ""
@@ -235,14 +235,11 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
 
 
 def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
-    """Which runs hide that variants are worse."""
-    bad = [gather(analysis, decided.variant, decided.regime).bad_runs for decided in group.verdicts]
-    one = all(len(seeds) == 1 for seeds in bad)
-    if len(bad) > 1:
-        runs = "the worst run of each widens" if one else "their worst runs widen"
-        return f"{runs} the interval too much to show it: look at those runs"
-    runs, them = ("its worst run widens", "it") if one else ("its worst runs widen", "them")
-    return f"{runs} the interval too much to show it: look at {them}"
+    """Which seeds hide that variants are worse: a bad run of the variant, or a lucky one of the baseline."""
+    bad = {gather(analysis, decided.variant, decided.regime).bad_runs for decided in group.verdicts}
+    one = len(bad) == 1 and all(len(seeds) == 1 for seeds in bad)
+    stand, their = ("one seed stands out and widens", "its") if one else ("some seeds stand out and widen", "their")
+    return f"{stand} the interval too much to show it: look at {their} runs"
 
 
 def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:

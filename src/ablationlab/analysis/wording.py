@@ -378,7 +378,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     DeviationCode.CONTINUED: "Continued on {date} to planned look {look} although the study had stopped ({reason}).",
     DeviationCode.OFF_TARGET: (
         "Calibration of regime {about} found no value of {setting} at which about {target:percent} of the baselines break: "
-        "at {value:setting}, the nearest, {broken} of {seeds} broke on separate seeds."
+        "at {value:number}, the nearest, {broken} of {seeds} broke on separate seeds."
     ),
     DeviationCode.OTHER_CORRECTION: (
         "The plan registers the correction {registered}, which is no longer applied: it pools the spreads of the variants, "
@@ -484,7 +484,7 @@ def interactions(analysis: Analysis, crossed: Interactions) -> str:
     intervals = f"{level(crossed.contrasts[0].level)} t intervals" if crossed.contrasts else "t intervals"
     if crossed.cells:
         return (
-            f"Effects are variant - {analysis.baseline} on {on}, paired by seed, with {intervals} over seeds. A main effect "
+            f"Effects are variant − {analysis.baseline} on {on}, paired by seed, with {intervals} over seeds. A main effect "
             "says how the effect changes with one setting, averaged over the other; an interaction, whether that change "
             "depends on the other. p is adjusted (Holm) over the variants, per kind of contrast. Exploratory."
         )
@@ -858,8 +858,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"{_fails_more(evidence)}. {metric[:1].upper()}{metric[1:]} does not outweigh it: {numbers}"
         case Reason.BAD_RUNS:
             return (
-                f"{evidence.variant} is {_hidden_loss(evidence)}. If it were less bad there, it would be shown worse; a bad "
-                "run must not help its arm"
+                f"{evidence.variant} is {_hidden_loss(evidence)}. If the difference were smaller there, it would be shown "
+                "worse; a larger one must not help the variant"
             )
         case Reason.NO_RULE_APPLIES:
             return f"no other rule applies: {numbers or 'the primary metric is not in the data'}"
@@ -889,11 +889,11 @@ def _single(gain: StabilityGain | None) -> str:
 
 
 def _hidden_loss(evidence: Evidence) -> str:
-    """What a variant is whose bad runs widen the interval too much to show it worse."""
+    """What a variant is that does so badly on some seeds that the interval is too wide to show it worse."""
     seeds = _seeds(evidence.bad_runs)
     if evidence.primary is not None and evidence.worse_everywhere:
         return f"worse on all {count(evidence.primary.n)} seeds, but so unequally that it is not shown: most on {seeds}"
-    return f"so bad on {seeds} that the interval is too wide to show it worse"
+    return f"so much worse on {seeds} that the interval is too wide to show it"
 
 
 def _counted_as_failed(evidence: Evidence) -> str:
@@ -1030,6 +1030,11 @@ def _tie_break(evidence: Evidence, tie: TieBreak) -> str:
 # --- what to do -----------------------------------------------------------------------------------------------
 
 
+def the_baseline(name: str) -> str:
+    """``the baseline (none)``; a baseline of that very name is named once."""
+    return "the baseline" if name == "baseline" else f"the baseline ({name})"
+
+
 def _advised(evidence: Evidence, verdict: VariantVerdict) -> str:
     """What to do with one variant in one regime, true for runs of any kind."""
     sentences = [_advice(evidence, verdict), _failures(evidence, verdict)]
@@ -1039,7 +1044,7 @@ def _advised(evidence: Evidence, verdict: VariantVerdict) -> str:
 
 
 def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
-    variant, baseline = evidence.variant, f"the baseline ({evidence.analysis.baseline})"
+    variant, baseline = evidence.variant, the_baseline(evidence.analysis.baseline)
     primary = evidence.primary
     metric = name_of(primary) if primary is not None else "the primary metric"
     moved = f"{metric} {change(primary)}" if primary is not None else metric
@@ -1078,7 +1083,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.NO_VERDICT:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
-            runs = f"the run{'' if len(evidence.bad_runs) == 1 else 's'} on {_seeds(evidence.bad_runs)}"
+            runs = f"the runs of both arms on {_seeds(evidence.bad_runs)}"
             return f"Keep {baseline} for now. {variant} is {_hidden_loss(evidence)}. Look at {runs}."
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.FAILS_MORE:
             return f"Keep {baseline} for now: {_fails_more(evidence)}."
@@ -1089,7 +1094,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
 
 
 def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
-    primary, tie, baseline = evidence.primary, verdict.tie_break, f"the baseline ({evidence.analysis.baseline})"
+    primary, tie, baseline = evidence.primary, verdict.tie_break, the_baseline(evidence.analysis.baseline)
     none = "No difference that matters" + ("" if primary is None else f" on {name_of(primary)}")
     small = ""
     if verdict.reason == Reason.EQUIVALENT_BUT_FAILED:
@@ -1308,7 +1313,7 @@ def verdict_words(analysis: Analysis, verdict: VariantVerdict) -> VerdictWords:
 def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
     """How much the verdict hangs on few seeds, in one or two sentences."""
     if not fragility.left_out:
-        text = "Whether it hangs on one seed was not asked: the design plans no look with one seed less."
+        text = "Whether it depends on one seed was not asked: the design plans no look with one seed less."
     elif not fragility.changes:
         text = f"The decision stays the same without any one of the {count(fragility.left_out)} seeds."
     else:
@@ -1478,18 +1483,23 @@ def sweep_notes(sweep: SweepAnalysis) -> list[str]:
     clipped = sum(point.clipped for point in sweep.points)
     if clipped:
         notes.append(
-            f"{count(clipped)} of {runs} runs diverged or ended worse than they began, and count their loss at the start."
+            f"{count(clipped)} of {runs} runs diverged or ended worse than they began, and count with their loss at the "
+            "start."
         )
     if not sweep.best:
         notes.append("The sweep has no selection seeds, so no rate is chosen and nothing is judged at tuned rates.")
-    about = grouped((_chosen(rate), rate.variant) for rate in sweep.best if about_rate(rate))
+    fitted = {tuned.variant for tuned in sweep.minima if tuned.minimum is not None and tuned.minimum.lr is not None}
+    about = grouped((_chosen(rate, rate.variant in fitted), rate.variant) for rate in sweep.best if about_rate(rate))
     notes += [f"{listed(variants)}: {text}." for text, variants in about.items()]
     if sweep.best and len(sweep.seeds) < 3:
         notes.append("Fewer than 3 seeds judge the tuned rates: too few for an interval.")
     return [*notes, *_tuned(sweep)]
 
 
-def _chosen(rate: ChosenRate) -> str:
+def _chosen(rate: ChosenRate, fitted: bool) -> str:
+    if rate.lr is not None and fitted:
+        chosen = f"the selection seeds choose {setting(rate.lr)}, at the edge of the sweep"
+        return f"{chosen}; the fit to the judging seeds lies within it"
     return about_rate(rate) if rate.lr is None else f"best rate {setting(rate.lr)} {about_rate(rate)}"
 
 
@@ -1515,8 +1525,9 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
         unknown = f" Not known: {why}." if why else ""
         return [
             f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate, and perplexity and bits "
-            "per byte follow it; other metrics are at the chosen grid rates. Best rates, and in brackets how far the fitted "
-            f"loss may be off, which widens intervals and counts in p: {shown}.{unknown}"
+            "per byte follow it; other metrics are at the chosen grid rates. How far a fitted loss may be off widens "
+            "intervals and counts in p.",
+            f"Best rates, and in brackets how far the loss there may be off: {shown}.{unknown}",
         ]
     return [
         f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."

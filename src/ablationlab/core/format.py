@@ -98,6 +98,9 @@ def mean_sd(mean: float | None, sd: float | None) -> str:
     """``mean ± SD``, both with two digits of the SD; without an SD, the mean alone with three digits."""
     if mean is None:
         return DASH
+    if sd and 0 < max(abs(mean), sd) < 1e-3:
+        power = math.floor(math.log10(max(abs(mean), sd)))
+        return f"({mean_sd(mean / 10.0**power, sd / 10.0**power)}){_power(f'1e{power}').replace('10', '×10', 1)}"
     places = _decimals(sd, mean)
     return fixed(mean, places) if sd is None else f"{fixed(mean, places)} ± {fixed(sd, places)}"
 

@@ -361,7 +361,8 @@ _NAMES = {"ece": "ECE", "brier": "Brier"}
 #: Where a reader needs more than the name.
 _WHOLE = {
     "lr": "learning rate",
-    "curve_loss": "validation loss (curve)",
+    "lr_sensitivity": "learning-rate sensitivity",
+    "curve_loss": "validation loss along training",
     "ece": "calibration error (ECE)",
 }
 

@@ -42,7 +42,7 @@ def _off_target(calibrated: Calibrated, asked: Calibrate) -> str:
         return ""
     latest = {attempt.share < asked.target: attempt for attempt in calibrated.tries}  # bisection ends with these two
     sides = " and ".join(
-        f"{attempt.broken} of {len(attempt.seeds)} at {setting(attempt.value)}"
+        f"{attempt.broken} of {len(attempt.seeds)} at {number(attempt.value)}"
         for attempt in sorted(latest.values(), key=lambda attempt: attempt.value)
     )
     return (
@@ -68,7 +68,7 @@ def calibrated_lines(plan: Plan) -> list[str]:
         assert asked is not None
         lines.append(
             f"Regime {regime} was calibrated before the plan was sealed: {calibrated.setting} = "
-            f"{setting(calibrated.value)}, where {chosen.broken} of {len(chosen.seeds)} baselines broke on separate seeds "
+            f"{number(calibrated.value)}, where {chosen.broken} of {len(chosen.seeds)} baselines broke on separate seeds "
             f"({counted(len(calibrated.tries), 'value')} tried).{_off_target(calibrated, asked)}"
         )
     return lines

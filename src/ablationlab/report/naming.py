@@ -26,6 +26,11 @@ def printed_unit(unit: str) -> str:
     return "" if unit == "1" else unit
 
 
+def as_title(name: str) -> str:
+    """A name at the beginning of a title; names of a user's own, such as ``val/loss``, stay as they are."""
+    return name if "/" in name or "_" in name else name[:1].upper() + name[1:]
+
+
 def axis(metric: str, unit: str) -> str:
     """An axis title: the metric in words, with its unit."""
     shown = printed_unit(unit)

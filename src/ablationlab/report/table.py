@@ -419,6 +419,7 @@ def typst(text: str) -> str:
     """Text escaped for Typst."""
     escaped = _TYPST.sub(r"\\\1", _CONTROL.sub(" ", text))
     escaped = re.sub(r"(?<=\.)(?=\.)", r"\\", escaped)  # three dots would become one sign
+    escaped = re.sub(r"(?<=[a-z]\\/)(?=[a-z])", "\u2060", escaped)  # no line ends within nats/token
     return re.sub(r"^(\s*\d+)\.", r"\1\\.", escaped)
 
 

@@ -365,13 +365,13 @@ _declare(
 )
 _declare(
     "data-mixture",
-    "what was really fed, from the first step on",
+    "the training text that was seen, from the first step on",
     Measure("share", "share of the tokens", "source:NAME (a file of the corpus), class:NAME (a token class)"),
     charts=(
         ProbeChart(
             "data-mixture",
             "share",
-            "What was fed, up to the last step",
+            "Training text seen, up to the last step",
             "share of the tokens",
             "By file of the corpus and by class of token, counted from the first step on.",
             over="groups",
@@ -380,16 +380,16 @@ _declare(
 )
 _declare(
     "duplicate-ngrams",
-    f"repetition in what was really fed, from the first step on: n-grams of n = {NGRAM} tokens",
-    Measure("rate", "share of the n-grams that had been fed before, in this step or an earlier one"),
+    f"repetition in the training text that was seen, from the first step on: n-grams of n = {NGRAM} tokens",
+    Measure("rate", "share of the n-grams that had been seen before, in this step or an earlier one"),
     need=_ngram,
     charts=(
         ProbeChart(
             "duplicate-ngrams",
             "rate",
-            "Repetition in what was fed",
-            "share of n-grams fed before",
-            f"The share of all {NGRAM}-grams up to a step that had been fed before.",
+            "Repetition in the training text seen",
+            "share of n-grams seen before",
+            f"The share of all {NGRAM}-grams up to a step that had been seen before.",
         ),
     ),
 )

@@ -140,7 +140,11 @@ def test_one_absurd_run_of_the_variant_does_not_take_keep_baseline_back():
         ([0.02, 0.021, 0.019], "keep-baseline", "is worse"),
         ([0.02, 0.021, 0.2], "keep-provisionally", "is worse on all 3 seeds, but so unequally that it is not shown"),
         ([-0.001, 0.021, 0.2], "inconclusive", "Undecided"),
-        ([-0.001, 0.02, 0.021, 0.019, 0.9], "keep-provisionally", "is so bad on seed 5 that the interval is too wide"),
+        (
+            [-0.001, 0.02, 0.021, 0.019, 0.9],
+            "keep-provisionally",
+            "is so much worse on seed 5 that the interval is too wide",
+        ),
     ],
 )
 def test_three_seeds_that_are_all_worse_keep_the_baseline_for_now_however_unequal(costs, decision, advice):

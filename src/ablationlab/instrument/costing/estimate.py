@@ -80,7 +80,7 @@ def on_slow_machine(plan: Plan, workers: int) -> Estimate:
         workers,
         1 / flops,
         lambda run: per_layer * run.model.layers + rest,
-        "reckoned for a slow machine; too short to be timed",
+        "estimated for a slow machine; too short to be timed",
     )
 
 

@@ -29,7 +29,7 @@ from ablationlab.report.charts.theme import (
     thinned,
     variant_colour,
 )
-from ablationlab.report.naming import axis
+from ablationlab.report.naming import as_title, axis
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
@@ -118,7 +118,7 @@ def _curve(
         return None
     kept = Tables()
     values = [row["y"] for row in data]
-    scale, words = (alt.Scale(type="log"), ", log scale") if log else robust_scale(values, zero=False)
+    scale, _, words = (alt.Scale(type="log"), {}, ", log scale") if log else robust_scale(values, zero=False)
     # A table's own `loss` may be any loss.
     name = "training_loss" if column == "loss" and results.plan is not None else column
     levels = _reference_rows(results, column, min(values), max(values))
@@ -130,7 +130,7 @@ def _curve(
         chart,
         regime=regime,
         key=f"curve-{slug(column)}",
-        title=metric_name(name).capitalize(),
+        title=as_title(metric_name(name)),
         caption=f"{_BAND}{_thinning(column, grid, steps)}{_levels(levels)}{drawn_words(results)}",
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
@@ -153,8 +153,7 @@ def _reference_rows(results: Results, column: str, low: float, high: float) -> l
 
 
 def _levels(levels: list[dict[str, Any]]) -> str:
-    names = ", ".join(row["level"] for row in levels)
-    return f" Dotted: {names}, on the validation text." if names else ""
+    return " Dotted: chance and n-gram models, on the validation text." if levels else ""
 
 
 _BAND = (
@@ -194,7 +193,7 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         return None
     longest = max(run.steps for run in runs)
     kept = Tables()
-    scale, words = robust_scale((row["y"] for row in data), zero=True)
+    scale, _, words = robust_scale((row["y"] for row in data), zero=True)
     title = axis("loss − baseline's loss", results.unit("loss")) + words
     chart = _lines(results, kept, data, title, scale, zero=True)
     return figure(

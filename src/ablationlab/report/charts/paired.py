@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
 from ablationlab.analysis.wording import difference_of
 from ablationlab.core.format import level, setting
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import MACRO
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
@@ -27,11 +29,12 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.naming import axis, printed_unit
+from ablationlab.report.naming import as_title, axis, printed_unit
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
     from ablationlab.records.results import Results
+    from ablationlab.stats.results import Interval
 
 #: Metrics that are drawn at most, each in every regime.
 MOST_METRICS = 4
@@ -55,7 +58,17 @@ def decisive(results: Results) -> list[list[Comparison]]:
 
 def differences(results: Results) -> tuple[Figure, ...]:
     """Per metric and regime: the deltas of every contrast, seed by seed, with interval and smallest effect."""
-    return tuple(_difference(results, group) for group in decisive(results))
+    groups = decisive(results)
+    levels = grouped(((c.metric, c.task), c.main_interval) for group in groups for c in group)
+    return tuple(_difference(results, group, _levels(levels[group[0].metric, group[0].task])) for group in groups)
+
+
+def _levels(intervals: Iterable[Interval | None]) -> str:
+    """``97.5 % or 98.75 %``, the same words in every regime; of three or more, the ends."""
+    found = sorted({interval.level for interval in intervals if interval is not None})
+    if len(found) > 2:
+        return f"{level(found[0])} to {level(found[-1])}"
+    return " or ".join(map(level, found)) or "no"
 
 
 def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
@@ -63,14 +76,15 @@ def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
     return (None, None) if interval is None else (interval.low, interval.high)
 
 
-def _difference(results: Results, group: list[Comparison]) -> Figure:
+def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
     kept = Tables()
     first = group[0]
     unit = "difference of logarithms" if first.transform == "log" else printed_unit(first.unit)
     name = metric_name(first.metric) + (f", {first.task}" if first.task else "")
     extent = [value for c in group for value in (*_bounds(c), *(pair.delta for pair in c.pairs))]
-    scale, words = robust_scale(extent, nice=True, zero=True)
+    scale, ticks, words = robust_scale(extent, nice=True, zero=True)
     x = alt.X("delta:Q", title=f"difference in {name}" + (f" ({unit})" if unit else "") + words, scale=scale)
+    x = x.axis(**ticks)
     order = [f"{c.variant} − {c.reference}" for c in group]
     y = alt.Y("contrast:N", title=None, sort=order).axis(
         labelFontWeight=600, ticks=False, domain=False, labelPadding=10, labelLimit=230
@@ -168,7 +182,6 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
             ],
         ),
     ]
-    at = " or ".join(dict.fromkeys(level(c.main_interval.level) for c in group if c.main_interval is not None)) or "no"
     better = {"lower": "left is better", "higher": "right is better", None: "neither way is better"}[first.direction]
     sentences = [
         f"{comparison.variant} against {comparison.reference}: {shown.text} ({shown.range})"
@@ -218,8 +231,8 @@ def slopes(results: Results) -> tuple[Figure, ...]:
         x = alt.X("variant:N", title=None, sort=order).axis(
             labelAngle=-40 if crowded else 0, labelFontWeight=600, labelOverlap=not crowded
         )
-        scale, words = robust_scale((row["value"] for row in values), zero=False, nice=True)
-        y = alt.Y("value:Q", title=axis(metric, values[0]["unit"]) + words, scale=scale)
+        scale, ticks, words = robust_scale((row["value"] for row in values), zero=False, nice=True)
+        y = alt.Y("value:Q", title=axis(metric, values[0]["unit"]) + words, scale=scale).axis(**ticks)
         lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(
             x=x, y=y, detail=alt.Detail("seed:N")
         )
@@ -237,7 +250,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
                 alt.layer(lines, points),
                 regime=regime,
                 key="slopes",
-                title=f"{metric_name(metric).capitalize()} of every run",
+                title=f"{as_title(metric_name(metric))} of every run",
                 caption=f"A line joins the runs of one seed.{drawn_words(results)}",
                 alt=f"{metric_name(metric)} per variant and seed.",
                 height=300,

@@ -23,6 +23,7 @@ from ablationlab.report.charts.theme import (
     WARN,
     Figure,
     Tables,
+    decades,
     drawn_seeds,
     drawn_words,
     figure,
@@ -75,6 +76,7 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     scale = alt.Scale(type="symlog", constant=stability.threshold) if far else alt.Scale(zero=True)
     words = ", symmetric log scale" if far else ""
     x = alt.X("score:Q", title=f"spike score (robust standard deviations of the loss's own noise){words}", scale=scale)
+    x = x.axis(**decades(scores, stability.threshold)) if far else x
     y = variant_rows(results)
     align: Literal["left", "right"] = "left" if max(scores) > 2 * stability.threshold else "right"
     limit = alt.Chart(kept([{"limit": stability.threshold, "text": f"unstable above {setting(stability.threshold)}"}]))
@@ -214,7 +216,8 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
             tooltip=["variant:N", "step:Q", alt.Tooltip("runs:N", title="left")],
         )
     )
-    shown = "; ".join(f"{arm.variant} {p_clause(arm.p)}" for arm in arms if arm.p is not None)
+    tests = () if len(results.regimes) > 1 else arms  # of several regimes the table below has them
+    shown = "; ".join(f"{arm.variant} {p_clause(arm.p)}" for arm in tests if arm.p is not None)
     tested = f" Against {results.baseline}, exact paired log-rank test, exploratory: {shown}." if shown else ""
     return figure(
         results,

@@ -311,17 +311,29 @@ def explodes(values: Iterable[float | None]) -> bool:
     return bool(sizes) and sizes[-1] > 50 * sizes[len(sizes) // 2]
 
 
-def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scale, str]:
-    """(scale, words for the axis title): linear; where some values explode, logarithmic, with a sign if there are signs."""
+def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scale, dict[str, Any], str]:
+    """(scale, axis, words for its title): linear; where some values explode, logarithmic, with a sign if there are signs."""
     import altair as alt
 
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not explodes(known):
-        return alt.Scale(**scale), ""
+        return alt.Scale(**scale), {}, ""
     if min(known) > 0:
-        return alt.Scale(type="log"), ", log scale"
+        return alt.Scale(type="log"), {}, ", log scale"
     sizes = sorted(abs(value) for value in known if value)
-    return alt.Scale(type="symlog", constant=sizes[len(sizes) // 2]), ", symmetric log scale"
+    usual = sizes[len(sizes) // 2]
+    return alt.Scale(type="symlog", constant=usual), decades(known, usual), ", symmetric log scale"
+
+
+def decades(values: Iterable[float], usual: float) -> dict[str, Any]:
+    """The marks of a symmetric log axis, which Vega spaces as on a linear one: 0, and powers of ten from *usual* on."""
+    known = list(values)
+    marks = [0.0]
+    for sign in (-1, 1):
+        far = max((sign * value for value in known), default=0.0)
+        powers = range(math.ceil(math.log10(usual)), math.floor(math.log10(far)) + 1) if far > 0 else ()
+        marks += [sign * 10.0**power for power in powers[:: 1 + len(powers) // 4]]
+    return {"values": sorted(marks), "format": ",~r"}
 
 
 def thinned(steps: Sequence[int], most: int, keep: Iterable[int] = ()) -> list[int]:

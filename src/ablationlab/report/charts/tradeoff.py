@@ -87,9 +87,9 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
         .axis(values=[-100, -50, 0, 50, 100])
     )
     extent = [row[key] for row in data for key in ("cost", "cost_low", "cost_high")]
-    scale, words = robust_scale(extent, padding=34)
+    scale, ticks, words = robust_scale(extent, padding=34)
     title = f"cost in {metric_name(metric)}" + (f" ({unit})" if unit else "") + f", up is worse{words}"
-    y = alt.Y("cost:Q", title=title, scale=scale)
+    y = alt.Y("cost:Q", title=title, scale=scale).axis(**ticks)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
     layers: list[Any] = []
     margins = sorted({row["margin"] for row in data if row["margin"] is not None})

@@ -141,6 +141,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "seeds": [str(seed) for seed in results.seeds],
         "regimes": results.regimes,
         "many_regimes": len(results.regimes) > 1,
+        "small_height": small_height,
         "many_variants": len(results.variants) > len(HUES),
         "colours": colours(results),
         "says": {name: getattr(sentences, name)(results) for name in LEDES},
@@ -271,7 +272,7 @@ def _analysis_tables(
     arms, gains = stability_table(analysis), gain_table(analysis)
     if arms is not None and gains is not None:
         own = arms.without("unstable", "gain")
-        both = _side_by_side(own.html(caption=False), gains.html(caption=False), two=regimes == 1)
+        both = own.html(caption=False) + gains.html(caption=False)
         if calm(results) and len(own.rows) > 6:
             both = f'<details class="each"><summary>Spikes and gains of every arm</summary>{both}</details>'
         tables["stability_tables"] = both
@@ -280,9 +281,9 @@ def _analysis_tables(
     return {**tables, "power_table": power_table(analysis, anchors).html()}
 
 
-def _side_by_side(*tables: str, two: bool) -> str:
-    """Tables beside each other where there is room, or one below the other."""
-    return f'<div class="{"two" if two else "stacked"}">{"".join(f"<div>{table}</div>" for table in tables if table)}</div>'
+def _side_by_side(*tables: str) -> str:
+    """Tables beside each other where there is room."""
+    return f'<div class="two">{"".join(f"<div>{table}</div>" for table in tables if table)}</div>'
 
 
 def _section_of(results: Results, comparison: Comparison) -> str:
@@ -314,7 +315,7 @@ def _record_tables(results: Results, listed: Results, anchors: dict[str, str], f
         "budget_table": budget,
         "data_table": "" if (data := data_table(results)) is None else data.html(),
         "hash_table": hash_table(results).html(tall=True),
-        "seal_tables": _side_by_side(design.version_table(results).html(), design.seal_table(results).html(), two=True),
+        "seal_tables": _side_by_side(design.version_table(results).html(), design.seal_table(results).html()),
         "run_table": runs_table,
     }
 
@@ -352,13 +353,17 @@ FEWEST_MULTIPLES = 3
 SMALL = 230
 
 
+def small_height(figure: Figure) -> int:
+    """The height of a figure among small ones; one of many rows keeps most of its own, so that rows stay apart."""
+    return min(figure.height, max(SMALL, 5 * figure.height // 8))
+
+
 @dataclass(frozen=True)
 class FigureGroup:
     """Figures as the template sees them: those of all regimes under the title they share, or figures of their own."""
 
     figures: tuple[Figure, ...]
     family: str = ""
-    small: int = SMALL
 
     @property
     def variants(self) -> frozenset[str]:
@@ -413,7 +418,7 @@ def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: It
         "charts": {
             figure.key: {
                 "spec": figure.bare,
-                "height": min(figure.height, SMALL) if figure.key in small else figure.height,
+                "height": small_height(figure) if figure.key in small else figure.height,
                 "alt": figure.alt,
                 "small": figure.key in small,
                 "tools": figure.tools,

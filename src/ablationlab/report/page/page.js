@@ -142,11 +142,14 @@
     return parts;
   });
   const views = new Map();
-  function settings(small, width) {
-    const base = dark() ? page.config.dark : page.config.light;
+  /* Whether names stand at the left, which take much of the width: titles go below them, and legends have fewer columns. */
+  const named = (layer) => ((layer.encoding || {}).y || {}).type === "nominal" || (layer.layer || []).some(named);
+  function settings(small, width, names) {
+    let base = dark() ? page.config.dark : page.config.light;
+    if (names) base = { ...base, axisX: { ...base.axisX, titleAnchor: "end", titleAlign: "right" } };
     if (small) return { ...base, axis: { ...base.axis, labelFlush: true, labelFontSize: 10, titleFontSize: 11 }, axisX: { ...base.axisX, titleAnchor: "end", titleAlign: "right" } };
     const many = page.variants.length > page.colours;
-    return { ...base, legend: { ...base.legend, columns: legendColumns(width), ...(many ? { labelFontSize: 10 } : {}) } };
+    return { ...base, legend: { ...base.legend, columns: legendColumns(names ? width - 150 : width), ...(many ? { labelFontSize: 10 } : {}) } };
   }
   function legendColumns(width) {
     const [letter, rest] = page.variants.length > page.colours ? [5.8, 44] : [7, 60];
@@ -160,7 +163,8 @@
     const width = holder.clientWidth;
     // The lines of a legend take nothing from the chart below it.
     const height = made.height + (made.small ? 0 : 18 * Math.max(0, Math.ceil(made.legend / legendColumns(width)) - 1));
-    spec = broken(spec, { x: Math.max(150, width - 180), y: height - 90 }, 0);
+    const names = named(spec);
+    spec = broken(spec, { x: Math.max(150, width - (names ? 40 : 180)), y: height - 90 }, 0);
     if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
     if (dark()) spec = recolour(spec, page.dark);
     const now = signals();
@@ -180,7 +184,7 @@
     };
     const old = views.get(key);
     const result = await vegaEmbed(holder, spec, {
-      ast: true, renderer: "svg", mode: "vega-lite", config: settings(made.small, width),
+      ast: true, renderer: "svg", mode: "vega-lite", config: settings(made.small, width, names),
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: key, tooltip: { theme: dark() ? "dark" : "custom", disableDefaultStyle: false },
     });

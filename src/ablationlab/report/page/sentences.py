@@ -124,7 +124,7 @@ def ngrams(results: Results) -> str:
         rank = f"about as good as a {close[-1]} table"
     else:
         rank = f"better than a {beaten[-1]} table" if beaten else f"worse than a {next(iter(models))} table"
-    return f"n-gram models of the same text reach {shown} nats/token. The baseline ends at {number(mean, 4)}: {rank}."
+    return f"N-gram models of the same text reach {shown} nats/token. The baseline ends at {number(mean, 4)}: {rank}."
 
 
 def comparisons(results: Results) -> str:
@@ -166,9 +166,9 @@ def evaluation(results: Results) -> str:
         return ""
     names = dict.fromkeys(task.name for task in analyzed.tasks)
     dull = dict.fromkeys(task.name for task in analyzed.tasks if not task.sensitivity.sensitive)
-    text = f"{count(len(names))} {'task' if len(names) == 1 else 'tasks'}, asked in one or more prompt templates."
+    text = f"{count(len(names))} {'task' if len(names) == 1 else 'tasks'}."
     if dull:
-        text += f" Not shown to tell models apart in every setting, and then not used to decide: {', '.join(dull)}."
+        text += f" Not shown to tell models apart, in some or all settings, and not used to decide there: {', '.join(dull)}."
     return text
 
 

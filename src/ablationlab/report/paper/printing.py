@@ -111,7 +111,8 @@ class Typst(Typesetter):
             f"  plain-title: {typst_string(''.join(piece.text for piece in paper.title))},\n  authors: ({authors}),\n"
             f"  byline: [{self.words(paper.byline)}],\n  header: {typst_string(paper.header)},\n  day: {day},\n"
             f"  abstract: [{self.blocks(paper.abstract)}],\n)\n\n"
-            f"{self.blocks(main)}\n{cited}#fullness\n#back[\n{Typst(floating=False).blocks(appendix)}]\n"
+            f"{self.blocks(main)}\n{cited}#fullness\n#{'foot' if _short(appendix) else 'back'}["
+            f"\n{Typst(floating=False).blocks(appendix)}]\n"
         )
 
     def piece(self, piece: Inline) -> str:
@@ -220,6 +221,16 @@ class Latex(Typesetter):
     def _float(self, block: Float, kind: str, body: str) -> str:
         name = kind + ("*" if block.wide else "")
         return f"\\begin{{{name}}}[t]\n\\centering\n{body}\\end{{{name}}}\n\n"
+
+
+#: Lines of tables, captions and heads that fit on one page with room to spare.
+_SHORT = 40
+
+
+def _short(appendix: Sequence[Block]) -> bool:
+    """Whether an appendix is sure to fit on one page."""
+    tables = [block.body for block in appendix if isinstance(block, Float) and isinstance(block.body, Table)]
+    return sum(4 + len(table.rows) for table in tables) <= _SHORT
 
 
 def _flag(value: bool) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 from math import log
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Final
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.stability import is_swept_place
@@ -38,7 +38,6 @@ from ablationlab.records.settings import (
     DEFAULT_REGIME,
     TUNED,
     Author,
-    FrontEnd,
     ModelConfig,
     StudyText,
     TrainingConfig,
@@ -156,7 +155,7 @@ class StudyView:
         """Settings of the model that are not GPT-2's and that no sentence of the methods names."""
         fields = type(self.model).model_fields
         return [
-            f"{key.replace('_', ' ')} = {_value(value)}"
+            setting_words(key, value)
             for key, value in self.model.model_dump(mode="json").items()
             if key not in _NAMED and value != fields[key].get_default(call_default_factory=True)
         ]
@@ -233,11 +232,11 @@ class StudyView:
             return declared.formula.split(" = ")[0] + eps
         base = self.first_run(self.baseline).model
         different = [
-            f"{key.replace('_', ' ')} = {_value(value)}"
+            setting_words(key, value)
             for key, value in run.model
             if key not in ("front", "preset") and value != getattr(base, key)
         ]
-        return "; ".join([*different, *front_words(run.model.front, self.model.front)]) or declared.about
+        return ", ".join([*different, *front_words(run.model, self.model)]) or declared.about
 
     @property
     def norms(self) -> set[str]:
@@ -462,12 +461,13 @@ class StudyView:
 
     @property
     def insensitive(self) -> list[str]:
-        found = {
-            metric_name(c.metric, c.task)
+        """Tasks that no measure of can tell models apart here."""
+        asked = grouped(
+            (c.task, c.sensitivity.sensitive)
             for c in self.analysis.comparisons
-            if c.task not in (None, MACRO) and c.sensitivity is not None and not c.sensitivity.sensitive
-        }
-        return sorted(found)
+            if c.task not in (None, MACRO) and c.sensitivity is not None
+        )
+        return sorted(task for task, sensitive in asked.items() if task is not None and not any(sensitive))
 
     @property
     def not_measured(self) -> list[str]:
@@ -602,11 +602,45 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     return short if len(set(short.values())) == len(set(names)) else {name: name for name in names}
 
 
-def front_words(front: FrontEnd, of_baseline: FrontEnd) -> list[str]:
+#: Settings of the model by value in the words of the field; the others are named with their value.
+_SETTINGS: Final[Mapping[str, Mapping[object, str]]] = {
+    "position": {
+        "learned": "learned positions",
+        "sinusoidal": "sinusoidal positions",
+        "rotary": "rotary positions",
+        "alibi": "ALiBi",
+        "none": "no positions",
+    },
+    "mlp": {
+        "gelu": "GELU",
+        "relu": "ReLU",
+        "relu2": "ReLU²",
+        "silu": "SiLU",
+        "swiglu": "SwiGLU",
+        "geglu": "GeGLU",
+    },
+    "norm": {"layernorm": "LayerNorm in the blocks", "rmsnorm": "RMSNorm in the blocks"},
+    "biases": {False: "no biases", True: "biases"},
+    "tied": {False: "untied head", True: "tied head"},
+    "norm_gain": {False: "norms without gain", True: "norms with gain"},
+    "qk_norm": {"none": "no QK-norm", "layernorm": "QK-LayerNorm", "rmsnorm": "QK-RMSNorm"},
+    "zero_init": {False: "no zero-initialized projections", True: "zero-initialized projections"},
+}
+
+
+def setting_words(key: str, value: object) -> str:
+    """``rotary positions``, ``untied head``, ``mlp ratio 2.667``."""
+    known = _SETTINGS.get(key, {}).get(value) if isinstance(value, str | bool) else None
+    return known or f"{key.replace('_', ' ')} {_value(value)}"
+
+
+def front_words(model: ModelConfig, baseline: ModelConfig) -> list[str]:
     """What an arm does between the embeddings and block 1, where the baseline does something else."""
-    if front == of_baseline:
+    front = model.front
+    if front == baseline.front:
         return []
-    place = "E_tok" if front.place == "token" else "E_tok + E_pos"
+    added = front.place != "token" and model.position in ("learned", "sinusoidal")
+    place = "E_tok + E_pos" if added else "E_tok"
     norm = {"none": "", "layernorm": "LN", "rmsnorm": "RMSNorm", "center": "center"}[front.norm]
     scale = "" if front.scale == 1 else "√d · " if front.scale == "sqrt-width" else f"{format.setting(front.scale)} · "
     gradient = "" if front.gradient == 1 else f", gradient × {format.setting(front.gradient)}"

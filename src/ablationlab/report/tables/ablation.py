@@ -10,7 +10,7 @@ from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, 
 from ablationlab.core.format import amount, difference, level, mean_sd, percent
 from ablationlab.records.analysis import Analysis, Comparison, StabilityAnalysis
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
-from ablationlab.report.naming import printed_unit
+from ablationlab.report.naming import as_title, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
 
 #: From so many variants on they are ranked, the best first, unless factors arrange them.
@@ -74,7 +74,7 @@ def ablation_table(
                 {
                     Column("variant", "Variant"): Cell.name(arm, colour=(colours or {}).get(arm, "")),
                     Column("regime", "Regime", printed=len(regimes) > 1, below=True): Cell.name(regime),
-                    Column("mean", name_of(first).capitalize() + (f" ({unit})" if unit else ""), "right"): mean,
+                    Column("mean", as_title(name_of(first)) + (f" ({unit})" if unit else ""), "right"): mean,
                     Column("sd", printed=False): sd,
                     Column("n", printed=False): n,
                     Column("delta", "Δ", "right"): delta,
@@ -94,7 +94,7 @@ def ablation_table(
                 }
             )
     note = _note(analysis, primary, accuracy, decided)
-    note += f" Not registered, and not shown here: {', '.join(left_out)}." if left_out else ""
+    note += f" Regimes that are not registered are in the other tables: {', '.join(left_out)}." if left_out else ""
     return Table.of("ablation", f"Every arm against {analysis.baseline}.", rows, note)
 
 

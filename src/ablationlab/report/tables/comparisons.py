@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ablationlab.analysis.wording import difference_of, no_number
 from ablationlab.analysis.wording import name_of as metric_of
@@ -97,9 +98,11 @@ def comparison_table(
     *columns* are those that are printed, *regimes* how many there are, *links* where the page has a comparison.
     """
     rows = tuple(_row(comparison, links or {}, all_caveats) for comparison in comparisons)
+    # The page stacks the regime below the metric, so that the outcome needs no scrolling.
+    known = tuple(replace(c, below=columns is PAGE) if c.key == "regime" else c for c in _COLUMNS)
     gone = [] if regimes > 1 else ["regime"]
     gone += [] if any(comparison.equivalence for comparison in comparisons) else ["equivalent"]
-    return Table(key, title, _COLUMNS, rows).only(*(name for name in columns if name not in gone))
+    return Table(key, title, known, rows).only(*(name for name in columns if name not in gone))
 
 
 def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablationlab.core.format import DASH, difference, level, number, part, percent
+from ablationlab.core.format import DASH, count, difference, level, number, part, percent
 from ablationlab.records.analysis import CurveReading, ReadingGap, Readings
 from ablationlab.report.table import Cell, Cells, Column, Table
 
@@ -33,7 +33,7 @@ def reading_table(readings: Readings, regimes: int) -> Table:
         share = DASH
         if reading.variant_share is not None:
             share = f"{percent(reading.variant_share)} of its run, {percent(reading.baseline_share)} of the baseline's"
-        reached = DASH if reading.reached is None else f"{part(reading.reached, reading.n)} seeds"
+        reached = DASH if reading.reached is None else f"{count(reading.reached)} of {count(reading.n)} seeds"
         if reading.reached == 0:
             reached = f"not reached ({reached})"
         row: Cells = {

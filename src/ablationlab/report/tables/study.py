@@ -393,7 +393,9 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
                 Column("reference", printed=False): Cell.name(comparison.reference),
                 Column("n", "n", "right"): power.n,
                 Column("delta_sd", "SD of differences", "right"): Cell.of(power.delta_sd, number),
-                Column("detectable_80", "Detectable, 80 % power", "right"): Cell.of(power.detectable_80, number),
+                Column("detectable_80", f"Detectable, {percent(0.8)} power", "right"): Cell.of(
+                    power.detectable_80, number
+                ),
                 Column("detectable_90", "90 %", "right", below=True, prefix="90 %:"): Cell.of(
                     power.detectable_90, number
                 ),

@@ -121,7 +121,7 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     yield _lines("Recommendation", wording.recommendations(analysis, verdict, reasons))
     fragile = wording.told_once((decided, text.fragility) for decided, text in words)
     if fragile:
-        yield _lines("How much it hangs on single seeds", wording.verdict_lines(fragile, verdict.verdicts))
+        yield _lines("How far it depends on single seeds", wording.verdict_lines(fragile, verdict.verdicts))
 
 
 def _title(analysis: Analysis, comparisons: Sequence[Comparison]) -> str:

@@ -162,7 +162,7 @@ def _not_in_it(plan: Plan) -> str:
     study = plan.study
     unknown = bool(study.evaluation.tasks) and study.evaluation.items is None  # without their number, no time
     left = ["probes"] * bool(study.probes) + ["tasks"] * unknown
-    return f" Time for {' and '.join(left)} is not in it." if left else ""
+    return f" Time for {' and '.join(left)} is not included." if left else ""
 
 
 def status_table(plan: Plan, runs: Sequence[Run]) -> RenderableType:
