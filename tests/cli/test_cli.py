@@ -102,6 +102,7 @@ def test_help_names_every_option_and_is_worth_reading(cli, verb):
     assert (code, errors) == (0, "")
     for word in VERBS[verb]:
         assert word in flat(output)
+    assert "--empty-" not in output, "a list that must be given has no option to empty it"
 
 
 @pytest.mark.parametrize("verb", ["plan", "run", "status"])

@@ -464,7 +464,8 @@ def compare(
 
 def trend(
     results: Annotated[
-        tuple[Path, ...], Parameter(help="Analyzed results folders of one contrast, of three sizes or budgets or more.")
+        tuple[Path, ...],
+        Parameter(negative="", help="Analyzed results folders of one contrast, of three or more sizes or budgets."),
     ],
     *,
     variant: Annotated[

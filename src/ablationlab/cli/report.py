@@ -59,7 +59,7 @@ def report(
 def paper(
     results: Annotated[
         tuple[Path, ...],
-        Parameter(help="Results folders of one study or of several that belong together, in this order."),
+        Parameter(negative="", help="Results folders of one study or of several that belong together, in this order."),
     ],
     *,
     out: Annotated[Path, Parameter(help="The folder that gets paper.pdf, its sources and claims.json.")],

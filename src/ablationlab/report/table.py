@@ -419,7 +419,7 @@ def typst(text: str) -> str:
     """Text escaped for Typst."""
     escaped = _TYPST.sub(r"\\\1", _CONTROL.sub(" ", text))
     escaped = re.sub(r"(?<=\.)(?=\.)", r"\\", escaped)  # three dots would become one sign
-    escaped = re.sub(r"(?<=[a-z]\\/)(?=[a-z])", "\u2060", escaped)  # no line ends within nats/token
+    escaped = re.sub(r"(?<=\bnats\\/)(?=token)|(?<=\bbits\\/)(?=byte)", "\u2060", escaped)  # a unit stays on its line
     return re.sub(r"^(\s*\d+)\.", r"\1\\.", escaped)
 
 
