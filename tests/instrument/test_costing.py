@@ -289,6 +289,13 @@ def test_a_budget_is_hours_or_money():
             budget_hours(text, 3.0)
 
 
+def test_a_seed_more_of_a_swept_study_costs_its_runs_at_every_rate():
+    study = ROOT / "studies" / "winners.toml"
+    changes = ["execution.stack_width=1"], ["execution.stack_width=1", "seeds={first=4511,count=9}"]
+    less, more = (outlook(load_study(study, one), parse_hardware("h200")).written for one in changes)
+    assert more.gpu_hours - less.gpu_hours == pytest.approx(less.seed_hours, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "hardware", "compared", "gate"), [("124m", "8xh100", 20, 5), ("1b3", "64xh100", 12, 3)]
 )

@@ -185,9 +185,6 @@ def gatekeep(
     *,
     alpha: float = 0.05,
     correction: str = "holm",
-    onward: float = ONWARD,
-    test: str = "paired-t",
-    resamples: int = RESAMPLES,
     untested: int = 0,
     rng: np.random.Generator,
 ) -> Gatekept:
@@ -199,17 +196,9 @@ def gatekeep(
     if len(primaries) != len(secondaries):
         raise StatisticsError(f"secondaries must be one list per primary, got {len(secondaries)} for {len(primaries)}")
     if not any(secondaries):
-        family = family_inference(
-            primaries,
-            correction=correction,
-            alpha=alpha,
-            test=test,
-            resamples=resamples,
-            untested=untested,
-            rng=rng,
-        )
+        family = family_inference(primaries, correction=correction, alpha=alpha, untested=untested, rng=rng)
         return Gatekept(alpha, family.members, tuple(() for _ in primaries))
-    share = {"holm": onward, "bonferroni": 0.0}.get(correction)
+    share = {"holm": ONWARD, "bonferroni": 0.0}.get(correction)
     if share is None:
         raise StatisticsError(f"correction must be holm or bonferroni with secondaries, got {correction!r}")
     gates = [*primaries, *[(None, 1.0)] * untested]
@@ -218,7 +207,7 @@ def gatekeep(
     weights, passes = gate_graph([p is not None for _, p in gates], chains, share)
     adjusted, levels = graph_test([p for _, p in members], weights, passes, alpha)
     decided = [
-        _member(deltas, p, p_adjusted, level * alpha, alpha, test, resamples, rng)
+        _member(deltas, p, p_adjusted, level * alpha, alpha, "paired-t", RESAMPLES, rng)
         for (deltas, p), p_adjusted, level in zip(members, adjusted, levels, strict=True)
     ]
     return Gatekept(alpha, tuple(decided[: len(primaries)]), _chains(decided[len(gates) :], secondaries))

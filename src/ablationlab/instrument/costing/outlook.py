@@ -50,7 +50,7 @@ class LayoutCost:
     placed: Placed
     tokens_per_second: float  # of one GPU, over its runs
     gpu_hours: float
-    seed_hours: float  # GPU-hours of one more seed of every arm, without the sweep
+    seed_hours: float  # GPU-hours of one more seed of every arm, at every rate of a sweep that it judges
     wall_hours: float
     peak_disk: float  # with the checkpoints of all runs in training at the same time
     change: str  # settings that this layout needs and the study does not have; empty if it has them
@@ -194,7 +194,7 @@ def _row(
         seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus)) + START_SECONDS
         stacks = ceil(len(group.runs) / layout.runs)
         gpu_seconds += seconds * layout.gpus * stacks
-        own = sum(run.role == "compared" for run in group.runs) / len(study.seeds)
+        own = sum(run.role == "compared" or _judges(study, run) for run in group.runs) / len(study.seeds)
         seed_seconds += seconds * layout.gpus * own / layout.runs
         wall += seconds * ceil(stacks / max(1, hardware.count // layout.gpus))
     assert shown is not None
@@ -203,6 +203,11 @@ def _row(
     at_once = max(1, hardware.count // layout.gpus) * layout.runs
     most = study_bytes(study, runs, at_once, spread).most
     return LayoutCost(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most, change)
+
+
+def _judges(study: Study, run: PlannedRun) -> bool:
+    """Whether a seed more would be one such run more of the sweep."""
+    return study.sweep is not None and study.sweep.seeds is None and run.seed in study.seeds
 
 
 @dataclass(frozen=True)
