@@ -299,7 +299,7 @@ class Verdict(SealedRecord):
     """verdict.json."""
 
     KIND: ClassVar[str] = "verdict"
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
     WRITTEN_BY: ClassVar[str] = "ablationlab analyze"
     study: str
     source_hash: str
