@@ -369,7 +369,7 @@ def config(*, dark: bool = False) -> dict[str, Any]:
             "labelFlush": False,
             "labelLimit": 150,
         },
-        "axisX": {"labelSeparation": 6},
+        "axisX": {"labelSeparation": 6, "labelFlush": True},
         "axisY": {"domain": False, "ticks": False},
         "legend": {
             "labelColor": INK[pick],

@@ -51,7 +51,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
         (
             "budget of a run",
             f"{amount(first.tokens)} tokens",
-            f"{count(first.steps)} steps, {'equal for all' if same else 'by regime'}; {_rates(plan)}",
+            f"{count(first.steps)} steps, {'equal for all' if same else 'not the same for all'}; {_rates(plan)}",
         ),
         ("parameters", " to ".join(list(sizes)[:: max(1, len(sizes) - 1)]), preset or "own model"),
         ("corpus", plan.corpus.name, _corpus(plan.corpus)),

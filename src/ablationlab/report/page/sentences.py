@@ -156,7 +156,7 @@ def stability(results: Results) -> str:
     rule = (
         f"A run is unstable if it diverged{third}, or has a spike score above {setting(analysis.stability.threshold)}."
     )
-    return f"{rule} None of the {count(len(runs))} runs was." if runs and calm(results) else rule
+    return f"{rule} None of the {count(len({run.run for run in runs}))} runs was." if runs and calm(results) else rule
 
 
 def evaluation(results: Results) -> str:

@@ -191,11 +191,13 @@ def hash_table(results: Results) -> Table:
     cells = grouped(((run.regime, run.seed), run) for run in results.runs if run.record is not None)
     several = len({regime for regime, _ in cells}) > 1
 
-    def equal(reported: list[str | None]) -> Cell:
+    def equal(reported: list[str | None], *, unlike: bool = False) -> Cell:
         hashes = [digest for digest in reported if digest is not None]
         if len(hashes) < len(reported):
             return Cell(None, "not checked: not reported", tone="warn")
         same = len(set(hashes)) == 1
+        if unlike and not same:
+            return Cell(None, "runs of unlike length: see what pairs share, above", tone="warn")
         text = f"{min(hashes)[:12]} {'equal' if same else 'differs'}"
         return Cell(min(hashes), text, tone="good" if same else "bad")
 
@@ -204,7 +206,10 @@ def hash_table(results: Results) -> Table:
             Column("seed", "Seed"): Cell.of(seed),
             Column("regime", "Regime", printed=several): Cell.name(regime),
             Column("arms", "Arms", "right"): Cell.of(len(runs)),
-            Column("data_order", "Data order"): equal([_order(run) for run in runs]),
+            Column("data_order", "Data order"): equal(
+                [_order(run) for run in runs],
+                unlike=len({run.result.steps for run in runs if run.result is not None}) > 1,
+            ),
             Column("shared_weights", "Shared initial weights"): equal([_start(run) for run in runs]),
         }
         for (regime, seed), runs in cells.items()
