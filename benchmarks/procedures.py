@@ -24,13 +24,12 @@ from ablationlab.stats import crossed_bootstrap, crossed_mean, item_pairs, paire
 from ablationlab.stats._common import FloatArray
 from ablationlab.stats.failures import (
     exact_upper_bound,
-    failure_bound,
     paired_survival,
     score_upper_bound,
     worse_by_rank,
 )
 from ablationlab.stats.families import gate_graph, graph_test
-from ablationlab.stats.robustness import largest_cap, stragglers, with_failed
+from ablationlab.stats.robustness import largest_cap, stragglers
 from ablationlab.stats.trend import trend
 from ablationlab.stats.tuned import beyond_doubt, fitted_minimum
 from ablationlab.study.calibration import next_value, settled
@@ -561,34 +560,6 @@ def capped(studies: int) -> None:
     table("False claims in one direction, nominal 2.5 %", ["pairs", "differences", "t", "t with any cap"], rows)
 
 
-def failed(studies: int) -> None:
-    """False gains and false ties at the margin, by t alone and if t may count far costs as failed, too, at half the level."""
-    rng = np.random.default_rng(25)
-    rows = []
-    for n in (26, 40, 60, 100, 200):
-        bounds = [
-            failure_bound([place < f for place in range(n)], [False] * n, alpha=ALPHA / 2).upper for f in range(n)
-        ]
-        most = sum(bound <= 0.2 for bound in bounds if bound is not None) - 1
-        for name, drawn in (
-            ("normal", rng.normal(size=(30 * studies, n))),
-            ("heavy tails (t, 5)", rng.standard_t(5, size=(30 * studies, n))),
-            ("heavy tails (t, 3)", rng.standard_t(3, size=(30 * studies, n))),
-        ):
-            counts = np.zeros(4)
-            for costs, p, mean in zip(drawn, t_test(drawn), drawn.mean(axis=1), strict=True):
-                shown = np.array([p <= ALPHA and mean < 0, p <= 2 * ALPHA and mean < 0])
-                also = shown.copy()
-                counted, far = with_failed(costs, 0)
-                if 0 < len(far) <= most:
-                    half = float(t_test(np.array([counted]))[0])
-                    also |= (sum(counted) < 0) & np.array([half <= ALPHA / 2, half <= ALPHA])
-                counts += [shown[0], also[0], shown[1], also[1]]
-            rows.append([n, name, *(counts / len(drawn)).tolist()])
-    heads = ["pairs", "differences", "better", "better, or with failed", "tie", "tie, or with failed"]
-    table("False claims, nominal 2.5 % (better) and 5 % (tie at the margin)", heads, rows)
-
-
 def components(studies: int) -> None:
     """Coverage of the intervals of variance components, and their mean estimates; the last SD is the rest's."""
     rows = []
@@ -668,7 +639,6 @@ PARTS: dict[str, Callable[[int], None]] = {
     "trends": trends,
     "flags": flags,
     "capped": capped,
-    "failed": failed,
     "components": components,
     "calibrations": calibrations,
 }

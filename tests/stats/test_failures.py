@@ -11,7 +11,7 @@ from ablationlab.stats.failures import (
     exact_upper_bound,
     pairs_without_failure,
     score_upper_bound,
-    with_diverged_reference,
+    with_diverged,
     worse_by_rank,
 )
 from ablationlab.stats.stability import tango_interval
@@ -144,12 +144,14 @@ def test_the_bound_grows_with_failures_of_the_variant_and_falls_with_those_of_th
 @pytest.mark.parametrize(
     ("costs", "diverged", "counted"),
     [
-        ([0.1, 0.3, -0.1], 1, -0.3),  # -0.1, and the mean gap of 0.2 below it
-        ([0.4, 0.5, 0.45], 2, 0.0),  # 0.35 would be a cost
+        ([0.1, 0.3, -0.1], 1, 0.5),  # 0.3, and the mean gap of 0.2 beyond it
+        ([-0.5, -0.4, -0.45], 2, 0.0),  # -0.35 would be a gain
+        ([0.1, 0.3, -0.1], -1, -0.3),
+        ([0.4, 0.5, 0.45], -2, 0.0),
     ],
 )
-def test_a_diverged_reference_counts_as_the_best_pair_and_never_as_a_cost(costs, diverged, counted):
-    assert with_diverged_reference(costs, diverged) == pytest.approx([*costs, *[counted] * diverged])
+def test_a_diverged_run_counts_as_the_worst_and_never_as_a_gain(costs, diverged, counted):
+    assert with_diverged(costs, diverged) == pytest.approx([*costs, *[counted] * abs(diverged)])
 
 
 def test_a_diverged_reference_ranks_as_the_worst_run_of_all():

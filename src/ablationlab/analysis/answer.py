@@ -147,11 +147,6 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
     match group.decision:
         case Decision.ADOPT:
             return f"Use {either}{where}{rate}.", f"{it} is better than {base}{size}{_no_less_stable(analysis, first)}."
-        case Decision.ADOPT_PROVISIONALLY if first.reason == Reason.BETTER_BUT_FAILED:
-            return (
-                f"For now use {either}{where}{rate}, and look at {'their' if several else 'its'} worst runs.",
-                f"{it} is better than {base} if runs count as failed that are far worse than the others.",
-            )
         case Decision.ADOPT_PROVISIONALLY:
             return (
                 f"For now use {either}{where}{rate}.",
@@ -199,12 +194,6 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
             return (
                 f"Keep {base}{where}.",
                 f"{names} {verb} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}.",
-            )
-        case Decision.TIE if first.reason == Reason.EQUIVALENT_BUT_FAILED:
-            return (
-                f"{names} {'tie' if several else 'ties'} with {base}{where}, but for single runs.",
-                f"{'All' if several else 'They'} are equivalent within the smallest effect that was {registered}"
-                f"{_within(analysis, first)}, if runs count as failed that are far worse than the others: look at them.",
             )
         case Decision.TIE:
             return (

@@ -810,10 +810,6 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"equivalent within {within}: {numbers}{_but_worse(evidence)}"
         case Reason.REAL_BUT_SMALL:
             return f"real but small: {numbers}, equivalent within {within}{_but_worse(evidence)}"
-        case Reason.EQUIVALENT_BUT_FAILED:
-            return (
-                f"equivalent within {within}, {_counted_as_failed(evidence)}. All runs: {numbers}{_but_worse(evidence)}"
-            )
         case Reason.RUNS_MISSING:
             return (
                 f"what the runs that are there show ({numbers}) does not decide: {_only_its_runs(evidence)}, and a run that "
@@ -850,8 +846,6 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"better: {numbers}. But {_shown_costs(evidence)}"
         case Reason.BETTER_NOT_ALL_SHOWN:
             return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
-        case Reason.BETTER_BUT_FAILED:
-            return f"better, {_counted_as_failed(evidence)}. All runs: {numbers}. Not shown otherwise: {_not_shown(evidence)}"
         case Reason.VARIANT_DIVERGED:
             return _diverged_alone(evidence)
         case Reason.FAILS_MORE:
@@ -894,14 +888,6 @@ def _hidden_loss(evidence: Evidence) -> str:
     if evidence.primary is not None and evidence.worse_everywhere:
         return f"worse on all {count(evidence.primary.n)} seeds, but so unequally that it is not shown: most on {seeds}"
     return f"so much worse on {seeds} that the interval is too wide to show it"
-
-
-def _counted_as_failed(evidence: Evidence) -> str:
-    one = len(evidence.absurd) == 1
-    return (
-        f"with the run{'' if one else 's'} on {_seeds(evidence.absurd)} counted as failed, where {evidence.variant} is far "
-        "worse than on the others"
-    )
 
 
 def _places(evidence: Evidence, ids: Sequence[str]) -> str:
@@ -1055,11 +1041,6 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
                 + ("Every guard keeps its margin, and it" if evidence.guards else "It")
                 + " is shown to be no less stable."
             )
-        case Decision.ADOPT_PROVISIONALLY if verdict.reason == Reason.BETTER_BUT_FAILED:
-            return (
-                f"Adopt {variant} provisionally, and look at {_seeds(evidence.absurd)} first: it is better"
-                f"{_setting(evidence)}, {_counted_as_failed(evidence)}.{_seeds_for_margin(evidence)}"
-            )
         case Decision.ADOPT_PROVISIONALLY:
             return (
                 f"Adopt {variant} provisionally: it is better ({moved}){_setting(evidence)}. Not shown: "
@@ -1097,8 +1078,6 @@ def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
     primary, tie, baseline = evidence.primary, verdict.tie_break, the_baseline(evidence.analysis.baseline)
     none = "No difference that matters" + ("" if primary is None else f" on {name_of(primary)}")
     small = ""
-    if verdict.reason == Reason.EQUIVALENT_BUT_FAILED:
-        none += f", {_counted_as_failed(evidence)}"
     if verdict.reason == Reason.REAL_BUT_SMALL and primary is not None:
         small = f" A difference is real but small: {change(primary)}, {primary.outcome}."
     if tie is not None and tie.metric is not None and tie.favours is None:

@@ -78,7 +78,6 @@ class Reason(StrEnum):
     # 3
     EQUIVALENT = "equivalent"
     REAL_BUT_SMALL = "real-but-small"
-    EQUIVALENT_BUT_FAILED = "equivalent-but-failed"  # with absurd runs counted as failed
     NO_SMALLEST_EFFECT = "no-smallest-effect"
     NOT_EQUIVALENT = "not-equivalent"
     EQUIVALENCE_NOT_TESTED = "equivalence-not-tested"
@@ -90,7 +89,6 @@ class Reason(StrEnum):
     BETTER_AT_A_COST = "better-at-a-cost"
     BETTER_WITH_BAD_RUNS = "better-with-bad-runs"
     BETTER_NOT_ALL_SHOWN = "better-not-all-shown"
-    BETTER_BUT_FAILED = "better-but-failed"  # with absurd runs counted as failed
     # 3, 5 and 6: more of its runs fail than the margin allows, as counted, and it is not shown to be as stable
     FAILS_MORE = "fails-more"
     # 3 and 5: the variant alone lost runs: some diverged, or all are missing

@@ -157,14 +157,17 @@ def _largest_p(only_variant: int, only_reference: int, n: int, difference: float
     return best
 
 
-def with_diverged_reference(costs: Sequence[float], diverged: int) -> list[float]:
-    """Costs (variant - reference, above 0 is worse) with *diverged* pairs that have none, for the reference diverged.
+def with_diverged(costs: Sequence[float], diverged: int) -> list[float]:
+    """Costs (variant - reference, above 0 is worse) with *diverged* pairs that have none, for one arm diverged.
 
-    A worst-rank score (Lachin 1999): each counts as below the lowest of *costs*, by the mean gap between them, and never as
-    a cost.
+    A worst-rank score (Lachin 1999): the variant's divergence (above 0) counts as a cost beyond the worst of *costs*, by the
+    mean gap between those above the median, and never as a gain; the reference's (below 0) as the mirror image. So what is
+    far out on one side does not move what is counted on the other.
     """
-    gap = (max(costs) - min(costs)) / max(len(costs) - 1, 1)
-    return [*costs, *[min(0.0, min(costs) - gap)] * diverged]
+    sign = 1.0 if diverged > 0 else -1.0
+    turned = [sign * cost for cost in costs]
+    gap = 2 * (max(turned) - float(np.median(turned))) / max(len(turned) - 1, 1)
+    return [*costs, *[sign * max(0.0, max(turned) + gap)] * abs(diverged)]
 
 
 def worse_by_rank(variant: Sequence[float], reference: Sequence[float], diverged: int, *, alpha: float) -> bool:

@@ -3,9 +3,7 @@
 **Stragglers.** Pair i is flagged where |x_i - median| > k(n) 1.4826 MAD. k is set so that a sample of normal deltas has
 any flag in 5 % of studies (simulated, benchmarks/procedures.py); at few pairs the MAD is rough and k large: 8.0 at 5
 pairs, 3.8 at 50. Median and MAD, so that two stragglers do not hide each other. A flag is a reason to look at a run,
-never to drop it. `with_failed` counts a cost above that limit as the limit, and a run without a cost, too: what is claimed
-for an arm must not depend on whether its failed runs ended with a number. At half of the level such claims hardly add to the
-t-test's false ones (docs/validation.md, "Absurd runs").
+never to drop it.
 
 **Bad runs that hide a loss.** The t-test is not monotone: a cost that grows without limit also grows the SD, and t falls
 towards 1. `largest_cap` asks whether the costs would be shown above 0 were the largest of them smaller. Of all samples that
@@ -54,32 +52,13 @@ def stragglers(deltas: ArrayLike) -> tuple[int, ...]:
     values = sample("deltas", deltas)
     if values.size < min(STRAGGLER):
         return ()
-    middle, reach = _reach(values)
-    return tuple(int(place) for place in np.flatnonzero(np.abs(values - middle) > reach)) if reach > 0 else ()
-
-
-def _reach(values: FloatArray) -> tuple[float, float]:
-    """The median, and how far from it a value may lie."""
-    middle = float(np.median(values))
+    distance = np.abs(values - np.median(values))
+    spread = 1.4826 * float(np.median(distance))
+    if spread == 0:
+        return ()
     sizes = sorted(STRAGGLER)
     cutoff = np.interp(np.log(values.size), np.log(sizes), [STRAGGLER[size] for size in sizes])
-    return middle, float(cutoff * 1.4826 * np.median(np.abs(values - middle)))
-
-
-def with_failed(costs: ArrayLike, lost: int) -> tuple[list[float], list[int]]:
-    """Costs with *lost* runs that have none, which count as failed, and the places of others that do: far above the rest.
-
-    Each counts as a cost that is just not far above, and never as a gain. That limit is of the runs that did not fail and
-    one more above them: a run costs the same whether it ended far above the others or is lost.
-    """
-    values = sample("costs", costs)
-    kept = values
-    while (within := kept[kept <= sum(_reach(kept))]).size < kept.size:
-        kept = within
-    failed = lost + values.size - kept.size
-    limit = max(0.0, sum(_reach(np.append(kept, np.inf)))) if failed and kept.size > 1 else np.inf
-    counted = np.minimum(np.append(values, np.full(lost, np.inf)), limit)
-    return counted.tolist(), np.flatnonzero(values > kept.max()).tolist()
+    return tuple(int(place) for place in np.flatnonzero(distance > cutoff * spread))
 
 
 def largest_cap(costs: ArrayLike, *, alpha: float) -> float | None:

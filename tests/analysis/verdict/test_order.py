@@ -201,26 +201,6 @@ def test_a_baseline_that_finishes_instead_of_diverging_never_takes_keep_baseline
         assert RANK[replace(better, baseline=baseline).decision()] == 0
 
 
-@given(
-    inputs(sizes=(12, 26, 40), endings="........d"),
-    st.lists(st.sampled_from([0.02, 0.1, 1.0, 1e6]), min_size=1, max_size=3),
-    st.text("dm", min_size=3, max_size=3),
-)
-@settings(max_examples=100, deadline=None)
-def test_losing_bad_runs_never_makes_the_verdict_better(better, bad, how):
-    """However bad they were: a run that ended far above the others counts as a lost one."""
-    finished = "." * len(bad)
-    better = replace(
-        better,
-        variant=finished + better.variant[len(bad) :].replace("d", "."),
-        baseline=finished + better.baseline[len(bad) :],
-        bad=tuple(bad),
-    )
-    worse = replace(better, variant=how[: len(bad)] + better.variant[len(bad) :])
-    limit = RANK[Decision.INCONCLUSIVE] if "m" in worse.variant else 0  # what is not there shows nothing
-    assert RANK[worse.decision()] <= max(RANK[better.decision()], limit)
-
-
 BAD = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.1, 1e6]), min_size=5, max_size=5)
 
 

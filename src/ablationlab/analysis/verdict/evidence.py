@@ -2,8 +2,7 @@
 
 What speaks for the variant counts every run that it alone lost as failed: one that diverged, one whose value is no number,
 and one that is missing beside the baseline's. `lost_alone` says which, on one metric; `StabilityGain.single_broken` how many,
-for stability. A run whose cost lies far above the others counts the same (`stats.robustness.with_failed`). So no run helps
-its arm by not being there, or by a cost so large that it hides the others.
+for stability. So no run helps its arm by not being there.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from ablationlab.records.settings import TUNED, Criterion
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
 from ablationlab.stats import CaveatCode, Equivalence, failure_bound, paired_t_test, paired_tost
 from ablationlab.stats._common import MINIMUM_PAIRS
-from ablationlab.stats.failures import pairs_without_failure, with_diverged_reference, worse_by_rank
-from ablationlab.stats.robustness import largest_cap, with_failed
+from ablationlab.stats.failures import pairs_without_failure, with_diverged, worse_by_rank
+from ablationlab.stats.robustness import largest_cap
 from ablationlab.stats.stability import independent_gain
 from ablationlab.stats.tuned import beyond_doubt, sure_bounds
 
@@ -145,24 +144,9 @@ class Evidence:
         return 0 if self.primary is None else len(_diverged(self.primary, self.analysis.baseline))
 
     @property
-    def better(self) -> bool:
-        """Whether the variant is shown better, with its failed runs counted."""
-        return self.primary is not None and is_better(self.analysis, self.primary, self.standing)
-
-    @property
-    def equivalent(self) -> bool:
-        """Whether it is shown equivalent, with its failed runs counted."""
-        return self.primary is not None and is_equivalent(self.primary, self.standing)
-
-    @property
-    def worse(self) -> bool:
-        """Whether it is shown worse, with the baseline's diverged runs counted."""
-        return self.primary is not None and is_worse(self.analysis, self.primary)
-
-    @property
-    def absurd(self) -> tuple[Seed, ...]:
-        """Seeds on which the variant is so far worse than on the others that the run counts as failed."""
-        return () if self.primary is None else absurd_runs(self.primary)
+    def holds(self) -> bool:
+        """Whether what the primary comparison shows, better or worse, holds with lost runs counted."""
+        return self.primary is not None and holds_with_lost(self.analysis, self.primary, self.standing)
 
     @property
     def bad_runs(self) -> tuple[Seed, ...]:
@@ -173,6 +157,11 @@ class Evidence:
     def worse_everywhere(self) -> bool:
         """Whether the variant is worse on every seed, shown or not."""
         return self.primary is not None and all(cost > 0 for cost in _costs(self.primary))
+
+    @property
+    def equivalence_holds(self) -> bool:
+        """Whether its equivalence does."""
+        return self.primary is not None and equivalent_with_lost(self.analysis, self.primary, self.standing)
 
 
 def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
@@ -263,79 +252,23 @@ def _excess(gain: StabilityGain) -> float:
     return counted if known > 0 else known
 
 
-def is_better(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
-    """Whether the variant is shown better: by the registered test, or with its failed runs counted and few enough of them."""
-    if comparison.outcome == "better" and not lost_alone(comparison, comparison.variant):
+def holds_with_lost(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
+    """Whether "better" stays shown with the runs counted that the variant alone lost, "worse" with diverged baselines.
+
+    "Better" needs a variant that fails within the margin, too.
+    """
+    better = comparison.outcome == "better"
+    lost = len(lost_alone(comparison, comparison.variant) if better else _diverged(comparison, comparison.reference))
+    if not lost:
         return True
-    counted = _with_failed(comparison, standing)
-    if counted is None or comparison.p is None:
-        return False
-    # Where its p stands among those of the family is not known with these runs counted: the whole family is paid for.
-    level = _look_level(analysis, comparison) / max(1, comparison.family_size) / 2
-    p = paired_t_test(counted).p
-    return p is not None and p <= level and sum(counted) < 0
-
-
-def is_equivalent(comparison: Comparison, standing: StabilityStanding) -> bool:
-    """Whether equivalence is shown: by the registered margin, also with its failed runs counted and few enough of them."""
-    tost = comparison.equivalence
-    if tost is None or tost.equivalent is None:
-        return False
-    if tost.equivalent and not lost_alone(comparison, comparison.variant):
-        return True
-    counted = _with_failed(comparison, standing)
-    if counted is None or _rest_is_worse(comparison):
-        return False
-    return bool(paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha / 2).equivalent)
-
-
-def _rest_is_worse(comparison: Comparison) -> bool:
-    """Whether the runs that did not fail are worse, however little: then failures on top of it make no tie."""
-    costs = _costs(comparison)
-    _, far = with_failed(costs, 0)
-    rest = [cost for place, cost in enumerate(costs) if place not in far]
-    p = paired_t_test(rest).p
-    return p is not None and p <= comparison.alpha and sum(rest) > 0
-
-
-def is_worse(analysis: Analysis, comparison: Comparison) -> bool:
-    """Whether the variant is shown worse, also with the diverged runs of the reference counted as its best."""
-    lost = len(_diverged(comparison, comparison.reference))
-    if comparison.outcome != "worse" or not lost:
-        return comparison.outcome == "worse"
     if comparison.design == "unpaired":
-        return _worse_by_rank(analysis, comparison, lost)
-    counted = with_diverged_reference(_costs(comparison), lost)
+        return not better and _worse_by_rank(analysis, comparison, lost)
+    costs = _costs(comparison)
+    if not costs or (better and not standing.non_inferior):
+        return False
+    counted = with_diverged(costs, lost if better else -lost)
     p = paired_t_test(counted).p
-    return p is not None and p <= _level(analysis, comparison) and sum(counted) > 0
-
-
-def absurd_runs(comparison: Comparison) -> tuple[Seed, ...]:
-    """Seeds on which a run of the variant counts as failed although it has a value: its cost lies far above the others."""
-    costs = _costs(comparison)
-    if not _t_tested(comparison) or not costs:
-        return ()
-    _, far = with_failed(costs, 0)
-    return tuple(comparison.pairs[place].seed for place in far)
-
-
-def _with_failed(comparison: Comparison, standing: StabilityStanding) -> list[float] | None:
-    """The costs with failed runs counted; None where none failed, or where more may fail than the margin allows."""
-    costs = _costs(comparison)
-    if not _t_tested(comparison) or not costs or not standing.non_inferior:
-        return None
-    lost = len(lost_alone(comparison, comparison.variant))
-    counted, far = with_failed(costs, lost)
-    failed, rescued = lost + len(far), len(_diverged(comparison, comparison.reference))
-    pairs = len(counted) + rescued
-    reference = [place >= pairs - rescued for place in range(pairs)]
-    bound = failure_bound([place < failed for place in range(pairs)], reference, alpha=comparison.alpha / 2).upper
-    return counted if failed and bound is not None and bound <= standing.margin else None
-
-
-def _t_tested(comparison: Comparison) -> bool:
-    paired = comparison.design != "unpaired" and comparison.direction is not None
-    return paired and comparison.test in T_TESTS and not comparison.at_grid_rates
+    return p is not None and p <= _level(analysis, comparison) and (sum(counted) < 0) == better
 
 
 def _worse_by_rank(analysis: Analysis, comparison: Comparison, diverged: int) -> bool:
@@ -349,7 +282,9 @@ def _worse_by_rank(analysis: Analysis, comparison: Comparison, diverged: int) ->
 
 def _level(analysis: Analysis, comparison: Comparison) -> float:
     """What one t-test may spend after the correction over its family, and at a planned look after the spending."""
-    level = _look_level(analysis, comparison)
+    level = comparison.alpha
+    if analysis.look is not None:
+        level = min((finding.level for finding in analysis.look.findings), default=level)
     if comparison.p is not None and comparison.p_adjusted is not None:
         # A p too small for a float is 0, and so is its adjusted one: then the whole family is paid for.
         paid = comparison.p / comparison.p_adjusted if comparison.p_adjusted > 0 else 1 / max(1, comparison.family_size)
@@ -357,18 +292,12 @@ def _level(analysis: Analysis, comparison: Comparison) -> float:
     return level
 
 
-def _look_level(analysis: Analysis, comparison: Comparison) -> float:
-    """What its family may spend: alpha, and at a planned look what is spent there."""
-    findings = analysis.look.findings if analysis.look is not None else ()
-    return min((finding.level for finding in findings), default=comparison.alpha)
-
-
 def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed, ...]:
     """Seeds whose cost, counted as less, would let the t-test show the variant worse, by more than a tie; none if it does.
 
     A worse run must not help its arm, but t falls where one cost is far beyond the others.
     """
-    if comparison.test not in T_TESTS or comparison.outcome == "worse" or comparison.direction is None:
+    if comparison.test not in T_TESTS or comparison.direction is None or _is_worse(analysis, comparison):
         return ()
     costs = _costs(comparison)
     cap = _hiding_cap(analysis, comparison, costs)
@@ -379,16 +308,26 @@ def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed
 
 def _hiding_cap(analysis: Analysis, comparison: Comparison, costs: Sequence[float]) -> float | None:
     """The largest cost, none counted as more, at which the variant is shown worse by more than a tie."""
-    cap = largest_cap(costs, alpha=_level(analysis, comparison)) if sum(costs) > 0 else None
+    if sum(costs) <= 0:
+        return None
+    lost = len(_diverged(comparison, comparison.reference))
+    counted = with_diverged(costs, -lost) if lost else costs
+    cap = largest_cap(counted, alpha=_level(analysis, comparison))
     if cap is None:
         return None
-    capped, lost = [min(cost, cap) for cost in costs], len(_diverged(comparison, comparison.reference))
-    if lost and sum(with_diverged_reference(capped, lost)) <= 0:
-        return None
     tost = comparison.equivalence
+    capped = [
+        min(cost, cap) + comparison.doubt for cost in costs
+    ]  # the costs are less the doubt, and so are the bounds
     if tost is not None and paired_tost(capped, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
         return None
     return cap
+
+
+def _is_worse(analysis: Analysis, comparison: Comparison) -> bool:
+    """Whether "worse" is shown, with the reference's diverged runs counted."""
+    standing = standing_of(analysis, comparison.variant, comparison.regime)
+    return comparison.outcome == "worse" and holds_with_lost(analysis, comparison, standing)
 
 
 def worse_if_less_bad(comparison: Comparison) -> bool:
@@ -399,14 +338,42 @@ def worse_if_less_bad(comparison: Comparison) -> bool:
     if comparison.test not in T_TESTS or comparison.outcome == "worse" or comparison.direction is None:
         return False
     costs, lost = _costs(comparison), len(lost_alone(comparison, comparison.variant))
-    # Above the largest cost no cap shows more, so a lost run may count as it.
-    return bool(costs) and largest_cap([*costs, *[max(costs)] * lost], alpha=comparison.alpha) is not None
+    costs = with_diverged(costs, lost) if costs and lost else costs
+    return bool(costs) and largest_cap(costs, alpha=comparison.alpha) is not None
+
+
+def equivalent_with_lost(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
+    """Whether equivalence is shown, also with the variant's lost runs counted, and it fails within the margin.
+
+    And whatever the runs had cost that it lost beyond as many as the baseline: at no cost may they show the variant worse.
+    """
+    tost = comparison.equivalence
+    if tost is None or not tost.equivalent:
+        return False
+    lost = len(lost_alone(comparison, comparison.variant))
+    if not lost:
+        return True
+    costs = _costs(comparison)
+    if not costs or not standing.non_inferior or comparison.design == "unpaired":
+        return False
+    counted = with_diverged(_raw_costs(comparison), lost)
+    if not paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
+        return False
+    more = lost - len(_diverged(comparison, comparison.reference))
+    beyond = 1e6 * (1 + max(map(abs, costs)))
+    return more <= 0 or _hiding_cap(analysis, comparison, [*costs, *[beyond] * more]) is None
 
 
 def _bounds(comparison: Comparison, tost: Equivalence) -> tuple[float, float]:
     """Within which a cost is none."""
     low, high = sure_bounds(tost.bounds, comparison.doubt)
     return (low, high) if comparison.direction != "higher" else (-high, -low)
+
+
+def _raw_costs(comparison: Comparison) -> list[float]:
+    """Differences, above 0 is worse."""
+    sign = -1.0 if comparison.direction == "higher" else 1.0
+    return [sign * pair.delta for pair in comparison.pairs]
 
 
 def _costs(comparison: Comparison) -> list[float]:

@@ -23,8 +23,7 @@ from typing import Final, Literal
 
 from ablationlab.analysis.stability import UNSTABLE_SHARE, is_swept_place
 from ablationlab.analysis.verdict.evidence import (
-    is_better,
-    is_worse,
+    holds_with_lost,
     lost_alone,
     perhaps_less_stable,
     standing_of,
@@ -138,11 +137,9 @@ def _equivalent(comparison: Comparison) -> bool:
 
 
 def _is_shown(analysis: Analysis, comparison: Comparison, outcome: Literal["better", "worse"]) -> bool:
-    if comparison.at_grid_rates or comparison.outcome != outcome:
-        return False
-    if outcome == "worse":
-        return is_worse(analysis, comparison)
-    return is_better(analysis, comparison, standing_of(analysis, comparison.variant, comparison.regime))
+    standing = standing_of(analysis, comparison.variant, comparison.regime)
+    shown = comparison.outcome == outcome and not comparison.at_grid_rates
+    return shown and holds_with_lost(analysis, comparison, standing)
 
 
 # --- the rules ------------------------------------------------------------------------------------------------

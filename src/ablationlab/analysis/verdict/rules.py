@@ -16,10 +16,9 @@
 
 What speaks for the variant (2, 3, 5, tie-breakers, hypotheses) must hold with every run counted as failed that it alone
 lost (`evidence.lost_alone`): one that diverged, one whose value is no number, and one that is missing beside the
-baseline's. A run far above the others on the primary metric counts as failed, too (3, 5). "Worse" (4) must hold with the
-baseline's diverged runs counted (`stats.failures.with_diverged_reference`). So a run that diverges, or is not there, does not
-make the verdict on its arm better, but for the limits that docs/analysis.md names; where runs are missing and what is there
-does not outweigh it, the verdict is inconclusive.
+baseline's. "Worse" (4) must hold with the baseline's diverged runs counted (`stats.failures.with_diverged`). So a run that
+diverges, or is not there, does not make the verdict on its arm better, but for the limits that docs/analysis.md names; where
+runs are missing and what is there does not outweigh it, the verdict is inconclusive.
 
 "Shown" is by the registered test, corrected over its family as it was sealed, at its alpha. A difference in stability is
 corrected for every sealed place, and the same correction judges the hypothesis `restores-stability`.
@@ -140,25 +139,21 @@ def _equivalent(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.NO_SMALLEST_EFFECT)
     if tost is None:
         return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED)
-    if evidence.equivalent:
-        if evidence.fails_beyond_margin:
-            return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
-        if not tost.equivalent:
-            return RuleAnswer(Reason.EQUIVALENT_BUT_FAILED, Decision.TIE)
-        real = evidence.primary.outcome in ("better", "worse")
-        return RuleAnswer(Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE)
-    if tost.equivalent:
-        return _undone(evidence)
-    return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
+    if not tost.equivalent:
+        return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
+    real = evidence.primary.outcome in ("better", "worse")
+    return _outweighed(evidence, holds=evidence.equivalence_holds) or RuleAnswer(
+        Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE
+    )
 
 
-def _undone(evidence: Evidence) -> RuleAnswer:
-    """What is left of a claim for the variant that does not hold with the runs counted that it alone lost."""
-    if evidence.variant_diverged:
+def _outweighed(evidence: Evidence, *, holds: bool) -> RuleAnswer | None:
+    """What keeps a claim for the variant from being made: runs that it alone lost, or it fails too often."""
+    if not holds and evidence.variant_diverged:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
     if evidence.fails_beyond_margin:
         return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
-    return RuleAnswer(Reason.RUNS_MISSING, Decision.INCONCLUSIVE)
+    return None if holds else RuleAnswer(Reason.RUNS_MISSING, Decision.INCONCLUSIVE)
 
 
 def _worse(evidence: Evidence) -> RuleAnswer:
@@ -167,7 +162,7 @@ def _worse(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     if evidence.primary.outcome != "worse":
         return RuleAnswer(Reason.NOT_WORSE)
-    if not evidence.worse:
+    if not evidence.holds:
         return RuleAnswer(Reason.BASELINE_SURVIVORS_ONLY)
     return RuleAnswer(Reason.WORSE, Decision.KEEP_BASELINE)
 
@@ -176,18 +171,16 @@ def _better(evidence: Evidence) -> RuleAnswer:
     problem = _cannot_ask(evidence)
     if problem or evidence.primary is None:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
+    if evidence.primary.outcome != "better":
+        return RuleAnswer(Reason.NOT_BETTER)
     # A tie that lost runs undo is no gain either.
     tied = evidence.primary.equivalence is not None and bool(evidence.primary.equivalence.equivalent)
-    if not evidence.better or tied:
-        return _undone(evidence) if evidence.primary.outcome == "better" else RuleAnswer(Reason.NOT_BETTER)
-    if evidence.fails_beyond_margin:
-        return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
+    if outweighed := _outweighed(evidence, holds=evidence.holds and not tied):
+        return outweighed
     if evidence.shown_worse or evidence.broken_guards:
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
     if evidence.hidden_costs:
         return RuleAnswer(Reason.BETTER_WITH_BAD_RUNS, Decision.TRADE_OFF)
-    if evidence.primary.outcome != "better":
-        return RuleAnswer(Reason.BETTER_BUT_FAILED, Decision.ADOPT_PROVISIONALLY)
     if (
         evidence.standing.non_inferior
         and not evidence.lacking
@@ -287,10 +280,7 @@ def break_tie(evidence: Evidence) -> TieBreak:
 
 def speaks_against(evidence: Evidence) -> bool:
     """Whether anything that was seen keeps a tie-breaker from speaking for the variant."""
-    primary = evidence.primary
-    tied = primary is not None and primary.equivalence is not None and bool(primary.equivalence.equivalent)
     seen = (
-        not tied,  # but for runs that count as failed
         evidence.broken_guards,
         evidence.shown_worse,
         evidence.hidden_costs,
