@@ -111,7 +111,7 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
 
 
 def sensitivity(results: Results) -> tuple[Figure, ...]:
-    """Learning-rate sensitivity (Wortsman et al. 2023): expected excess of the final loss over the best one."""
+    """Learning-rate sensitivity (Wortsman et al. 2024): expected excess of the final loss over the best one."""
     kept = Tables()
     sweep = _sweep(results)
     if sweep is None:

@@ -230,11 +230,12 @@ class StudyView:
             front = run.model.front
             eps = f", ε = {format.setting(front.eps)}" if front.norm in ("layernorm", "rmsnorm") else ""
             return declared.formula.split(" = ")[0] + eps
-        base = self.first_run(self.baseline).model
+        base = self.first_run(self.baseline)
         different = [
             setting_words(key, value)
-            for key, value in run.model
-            if key not in ("front", "preset") and value != getattr(base, key)
+            for own, theirs in ((run.model, base.model), (run.training, base.training))
+            for key, value in own
+            if key not in ("front", "preset", "lr", "steps", "tokens") and value != getattr(theirs, key)
         ]
         return ", ".join([*different, *front_words(run.model, self.model)]) or declared.about
 
@@ -535,7 +536,8 @@ class StudyView:
     @property
     def powers(self) -> list[tuple[Power, Comparison]]:
         """Power of the comparisons that decide, of arms whose runs were all stable; the least powerful first."""
-        by_id = {c.id: c for c in self.primaries if self.calm(c)}
+        calm = [c for c in self.primaries if self.calm(c)]
+        by_id = {c.id: c for c in [c for c in calm if c.label == "registered"] or calm}
         found = [(power, by_id[power.comparison]) for power in self.analysis.power if power.comparison in by_id]
         return sorted(found, key=lambda item: -item[0].detectable_80)
 
@@ -620,6 +622,15 @@ _SETTINGS: Final[Mapping[str, Mapping[object, str]]] = {
         "geglu": "GeGLU",
     },
     "norm": {"layernorm": "LayerNorm in the blocks", "rmsnorm": "RMSNorm in the blocks"},
+    "parallel": {True: "attention and MLP in parallel"},
+    "optimizer": {"adamw": "AdamW", "adam": "Adam", "lion": "Lion", "sgd": "SGD with momentum", "muon": "Muon"},
+    "schedule": {
+        "warmup-cosine": "cosine schedule",
+        "warmup-stable-decay": "warmup-stable-decay",
+        "linear": "linear schedule",
+        "constant": "constant rate",
+        "inverse-sqrt": "inverse-square-root schedule",
+    },
     "biases": {False: "no biases", True: "biases"},
     "tied": {False: "untied head", True: "tied head"},
     "norm_gain": {False: "norms without gain", True: "norms with gain"},

@@ -85,10 +85,12 @@ def reading_text(readings: Readings) -> str:
         if readings.clock == "evaluation"
         else "Time was measured while the runs trained."
     )
+    if not any(reading.kind == "time" and reading.gap is None for reading in readings.readings):
+        clock = ""
     return (
         f"Read from {curve}, between its points, never beyond its ends; variant − baseline per seed, "
         f"{level(readings.level)} t intervals over seeds. Losses are read where the cheaper run ends. Tokens to the same "
         "loss: how many the variant needs / how many the baseline needs, to the higher of their final losses; below 1 the "
         "variant is more data-efficient. A run that is read before its end has not had the end of its schedule, so it looks "
         f"worse than with a budget of that size. {clock}"
-    )
+    ).rstrip()
