@@ -269,8 +269,8 @@ def test_where_none_or_all_break_a_calibration_settles_where_they_do_and_says_so
     assert found.value == min(attempt.value for attempt in tried if attempt.broken)
     said = plain(try_line("hot", tried[-1], found, asked))
     calm = max(attempt.value for attempt in tried if not attempt.broken)
-    assert f"about {100 * target:.0f} % of the baselines: 0 of {seeds} at {calm:g}" in said
-    assert f"and {seeds} of {seeds} at {found.value:g}" in said
+    assert f"about {100 * target:.0f} % of the baselines: 0 of {seeds} at {calm:.3g}" in said
+    assert f"and {seeds} of {seeds} at {found.value:.3g}" in said
 
 
 @pytest.mark.parametrize(

@@ -396,3 +396,29 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match=r"No locks available.*choose a folder on another with --out"):
         lock.acquire()
     assert not lock.held_elsewhere()  # what is there can still be read
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "loop", "folder"])
+def test_a_lock_is_a_file_of_its_folder_or_none(tmp_path, kind):
+    """A link would be written through, to a file outside, and a pipe would make every verb wait."""
+    outside, path = tmp_path / "outside", tmp_path / "locks" / "stack-0000"
+    path.parent.mkdir()
+    if kind == "link":
+        outside.write_text("precious")
+    match kind:
+        case "link" | "dangling":
+            path.symlink_to(outside)
+        case "pipe":
+            os.mkfifo(path)
+        case "loop":
+            path.symlink_to(path)
+        case "folder":
+            path.mkdir()
+    lock = Lock(path)
+    with pytest.raises(StorageError, match="stack-0000"):
+        lock.acquire()
+    with pytest.raises(StorageError, match="stack-0000"):
+        lock.held_elsewhere()
+    assert lock.holder() == "unknown" or kind == "link"
+    assert outside.exists() == (kind == "link")
+    assert kind != "link" or outside.read_text() == "precious"

@@ -80,6 +80,25 @@ def test_continuing_with_other_code_is_refused_unless_accepted_and_then_recorded
     assert [[bool(start.drift) for start in result.history] for result in others] == [[True], [True]]
 
 
+@pytest.mark.parametrize("part", ["", "metrics.jsonl"])
+def test_nothing_is_written_through_a_link_in_a_results_folder(study_file, tmp_path, part):
+    """Whoever made the folder would choose the file outside that training overwrites."""
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    assert said("plan", study_file({"seeds": [1]}), "--out", out)[0] == 0
+    run = ResultsFolder(out).run(Plan.read(ResultsFolder(out).plan).runs[0].id)
+    run.path.parent.mkdir(exist_ok=True)
+    if part:
+        run.path.mkdir()
+        outside.write_text("precious")
+    else:
+        outside.mkdir()
+    (run.path / part).symlink_to(outside)
+    code, text = said("run", out, "--workers", "1")
+    assert code != 0
+    assert "is a link, which may lead out of its folder" in " ".join(text.split())
+    assert outside.read_text() == "precious" if part else not list(outside.iterdir())
+
+
 def test_another_text_than_the_sealed_one_never_reaches_training(study_file, tmp_path):
     study = study_file()
     assert said("plan", study, "--out", tmp_path / "out")[0] == 0

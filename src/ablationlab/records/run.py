@@ -26,6 +26,7 @@ from ablationlab.records.storage import (
     Record,
     RunFolder,
     StoredValue,
+    not_a_link,
     open_regular,
     parse_json,
     timestamp,
@@ -93,6 +94,8 @@ class RunRecord(WithRecipe, Record):
     def begin(cls, plan: Plan, run: PlannedRun, folder: RunFolder, **found: Any) -> None:
         """Write the record of a run that begins, or make sure that the one on disk is of this very plan. *found*: fields that
         no plan knows."""
+        for path in (folder.path, *(folder.path.iterdir() if folder.path.is_dir() else ())):
+            not_a_link(path)
         if folder.record.exists():
             record = cls.read(folder.record)
             if (record.id, record.plan_hash) != (run.id, plan.plan_hash):

@@ -183,6 +183,12 @@ def content_hash(value: Any) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
+def not_a_link(path: Path) -> None:
+    """Refuse to write through a link: it may lead out of the folder."""
+    if path.is_symlink():
+        raise StorageError(f"{path} is a link, which may lead out of its folder; remove it, and run the command again")
+
+
 class Lock:
     """An exclusive lock between processes, released by the kernel when its holder dies, however it dies."""
 
@@ -194,7 +200,7 @@ class Lock:
         """Take the lock if it is free; never waits."""
         with storage_errors(self.path):
             make_folder(self.path.parent)
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = self._open(os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -216,12 +222,22 @@ class Lock:
         self._handle = handle
         return True
 
+    def _open(self, flags: int) -> int:
+        """Its file and nothing else: a link may lead out of the folder, and a pipe would wait."""
+        handle = os.open(self.path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise StorageError(f"{self.path} is no regular file; remove it, and run the command again")
+        return handle
+
     def held_elsewhere(self) -> bool:
         """Whether another process holds it; takes nothing and writes nothing."""
         try:
-            handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            handle = self._open(os.O_RDONLY)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path}: {error.strerror}") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -245,8 +261,8 @@ class Lock:
     def holder(self) -> str:
         """The process id that wrote itself into the lock file last, for messages."""
         try:
-            return self.path.read_text().strip() or "unknown"
-        except OSError:
+            return read_regular(self.path).decode(errors="replace").strip() or "unknown"
+        except (OSError, RecordError):
             return "unknown"
 
 

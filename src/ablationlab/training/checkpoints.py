@@ -23,6 +23,7 @@ from ablationlab.records.run import METRICS_HEADER, Checkpoint, StepLine
 from ablationlab.records.storage import (
     RunFolder,
     new_folder,
+    not_a_link,
     open_regular,
     read_regular,
     sha256_file,
@@ -216,6 +217,7 @@ class AppendLog:
     def __init__(self, path: Path, header: str, kept: bytes | None) -> None:
         self.path = path
         head = header.encode() if kept is None else kept
+        not_a_link(self.path)
         with storage_errors(self.path):
             self._file: BufferedRandom = open(self.path, "r+b" if self.path.exists() else "w+b")  # noqa: PTH123, SIM115
             self._file.truncate(0 if kept is None else len(head))
