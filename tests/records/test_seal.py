@@ -99,6 +99,34 @@ def test_an_altered_file_is_named_by_the_analysis_and_kept_off_the_page(folder, 
     assert f"runs/{RUN}/{name}" in [problem.file for problem in shown.problems]
 
 
+@pytest.mark.parametrize("alter", [Path.unlink, cut_in_half, of_another_run])
+def test_nothing_of_a_run_is_shown_without_its_seal(folder, alter):
+    run = folder / "runs" / RUN
+    lowered(run / "result.json")
+    alter(run / "seal.json")
+    results = Results.open(folder)
+    shown = results.run(RUN)
+    assert (shown.state, shown.result, shown.evaluation, shown.samples(), shown.curves) == ("damaged", *[None] * 3, {})
+    assert not shown.checked
+    with pytest.raises(AlteredError, match=r"seal\.json"):
+        shown.probe_table()
+    assert [why.file for why in results.stale] == [f"runs/{RUN}/seal.json"]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_in_the_folder_of_another_is_not_shown_under_its_name(folder, ended):
+    run, other = folder / "runs" / RUN, folder / "runs" / "default-none-s2"
+    shutil.rmtree(run)
+    shutil.copytree(other, run)
+    if not ended:
+        (run / "seal.json").unlink()
+        (run / "result.json").unlink()
+    results = Results.open(folder)
+    assert (results.run(RUN).state, results.run(RUN).record) == ("damaged", None)
+    file = f"runs/{RUN}/{'seal' if ended else 'run'}.json"
+    assert results.reader.damage[file].text == f"belongs to {other.name}"
+
+
 @pytest.mark.parametrize(
     ("name", "alter"),
     [

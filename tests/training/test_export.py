@@ -94,10 +94,7 @@ def test_an_export_never_overwrites(results, tmp_path):
 
 
 def test_a_damaged_run_is_named(results, tmp_path):
-    import shutil
-
-    copy = tmp_path / "copy"
-    shutil.copytree(run_of(results, "none"), copy)
+    copy = shutil.copytree(run_of(results, "none"), tmp_path / run_of(results, "none").name)
     weights = next(copy.glob("checkpoints/*/weights.safetensors"))
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
@@ -135,6 +132,14 @@ def test_the_checkpoint_of_another_run_is_not_exported(results, tmp_path):
     shutil.copytree(run_of(results, "gradient-shrink") / "checkpoints", run / "checkpoints")
     with pytest.raises(RecordError, match="are not of one run"):
         export(run, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_a_run_in_the_folder_of_another_is_not_exported(results, tmp_path):
+    held, name = run_of(results, "gradient-shrink"), run_of(results, "none").name
+    swapped = shutil.copytree(held, tmp_path / name)
+    with pytest.raises(RecordError, match=f"holds the run {held.name}, not {name}"):
+        export(swapped, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
 
 

@@ -205,7 +205,7 @@ class Run:
 
     @cached_property
     def seal(self) -> RunSeal | None:
-        """None for a run that has not ended."""
+        """None for a run that has not ended, and where it cannot be read (`unsealed`)."""
         if not self.folder.result.exists():
             return None
         return self.reader.read(self.folder.seal, self._read_seal, None if self.folder.seal.exists() else ())
@@ -215,6 +215,11 @@ class Run:
         if seal.id != self.id:
             raise AlteredError(f"{path} belongs to {seal.id}")
         return seal
+
+    @property
+    def unsealed(self) -> bool:
+        """Whether it has ended and its seal is lost, damaged or another run's, so that none of its files can be checked."""
+        return self.seal is None and f"runs/{self.id}/seal.json" in self.reader.damage
 
     def sealed(self, path: Path) -> Collection[str] | None:
         """The hashes that a file in this run's folder may have; None before it has ended."""
@@ -228,11 +233,17 @@ class Run:
         return not os.path.lexists(self.folder.path / kind) and self.reader.may_leave_out(kind)
 
     def _read(self, path: Path, reader: Callable[[Path], T]) -> T | None:
-        return self.reader.read(path, reader, self.sealed(path))
+        return None if self.unsealed else self.reader.read(path, reader, self.sealed(path))
 
     @cached_property
     def record(self) -> RunRecord | None:
-        return self._read(self.folder.record, RunRecord.read)
+        return self._read(self.folder.record, self._read_record)
+
+    def _read_record(self, path: Path) -> RunRecord:
+        record = RunRecord.read(path)
+        if record.id != self.id:
+            raise AlteredError(f"{path} belongs to {record.id}")
+        return record
 
     @cached_property
     def result(self) -> Result | None:
@@ -306,6 +317,8 @@ class Run:
 
     def probe_table(self) -> ProbeTable:
         """The same as tuples, of a run in progress, too; raises `RecordError` where it is damaged."""
+        if self.unsealed:
+            raise AlteredError(f"{self.folder.seal} cannot be read or is not this run's, so its probes are not shown")
         sealed = self.sealed(self.folder.probe_table)
         if sealed is not None:
             self.reader.check(self.folder.probe_table, sealed)
@@ -683,7 +696,7 @@ def _why_stale(results: Results) -> Iterator[Stale]:
     unread = {f"runs/{run.id}/seal.json": run for run in results.runs if run.state == "damaged"}
     for file in analysis.inputs:
         if file in unread:
-            lost = (unread[file].folder.record, unread[file].folder.result)
+            lost = (unread[file].folder.seal, unread[file].folder.record, unread[file].folder.result)
             named = [path.relative_to(results.folder).as_posix() for path in lost]
             found = [damage for name in named if (damage := results.reader.damage.get(name)) is not None]
             yield from (Stale("damaged", damage.file, damage.text) for damage in found)

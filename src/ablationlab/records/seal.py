@@ -95,8 +95,10 @@ def close_evaluation(folder: RunFolder) -> None:
 
 
 def check_sealed(folder: RunFolder, *paths: Path) -> None:
-    """Raise `AlteredError` if files of a run are not as they were sealed when it ended."""
-    seal = RunSeal.read(folder.seal)
+    """Raise `AlteredError` if files of a run are not as they were sealed when it ended, or its folder has another's name."""
+    seal, name = RunSeal.read(folder.seal), folder.path.absolute().name
+    if seal.id != name:
+        raise AlteredError(f"{folder.path} holds the run {seal.id}, not {name}: give the folder its run's name back")
     for path in paths:
         if (now := file_hash(path)) not in seal.allowed(path.relative_to(folder.path).as_posix()):
             what = "is not as it was sealed when its run ended: it was changed since"
