@@ -159,6 +159,14 @@ def test_seeds_may_be_names(tmp_path):
     assert found.seeds == ("run-1", "run-2", "run-3")
 
 
+@pytest.mark.parametrize(
+    "text", ["variant,seed,metric,value\nnone,1,loss,3\nnorm,{},loss,3\n", "variant,seed,loss\nnone,1,3\nnorm,{},3\n"]
+)
+def test_a_seed_too_long_for_a_number_is_named(tmp_path, text):
+    said = problems(table(tmp_path, text.format("9" * 5000)))
+    assert said == "line 3: seed has 5000 characters; at most 1000"
+
+
 def test_a_missing_column_is_named_with_the_nearest(tmp_path):
     said = problems(table(tmp_path, "variant,seeds,metric,val\nnone,1,loss,3\n"))
     assert "column 'seed' is missing (found: variant, seeds, metric, val); is it 'seeds'?" in said

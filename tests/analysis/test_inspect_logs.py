@@ -157,6 +157,15 @@ def test_samples_that_are_none_are_refused(tmp_path, changed):
         read_log(path, None)
 
 
+@pytest.mark.parametrize("odd", [float("nan"), "\ud800"])
+def test_inputs_pair_whatever_json_can_hold(tmp_path, odd):
+    logs = [write(tmp_path / name / "log.json", right, input=odd) for name, right in (("none", 8), ("norm", 12))]
+    (found,) = compare_samples(logs)
+    assert found.tasks[0].items == 20
+    with pytest.raises(TableError, match="20 of 20 items do not pair"):
+        compare_samples([logs[0], write(tmp_path / "other" / "log.json", 8, input="\ud801")])
+
+
 def test_a_number_of_choices_that_is_none_is_not_counted(tmp_path):
     _, scored = read_log(write(tmp_path / "log.json", 8, choices=4), None)
     assert {choices for _, _, choices in scored.values()} == {None}

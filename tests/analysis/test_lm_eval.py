@@ -225,6 +225,22 @@ def test_samples_without_hashes_pair_on_their_content(arms):
         read_pair(*arms)
 
 
+@pytest.mark.parametrize("odd", [float("nan"), float("-inf"), "\ud800"])
+def test_documents_pair_whatever_json_can_hold(arms, odd):
+    for arm in arms:
+        for path in sample_files(arm):
+            edit(
+                path,
+                lambda lines: [
+                    {"doc_id": line["doc_id"], "acc": line["acc"], "metrics": ["acc"], "doc": odd} for line in lines
+                ],
+            )
+    assert read_pair(*arms).tasks[0].variant.shape == (3, 7)
+    edit(sample_files(arms[0], "tiny_colours")[0], lambda lines: [lines[0] | {"doc": "\ud801"}, *lines[1:]])
+    with pytest.raises(TableError, match="1 of 7 items do not pair"):
+        read_pair(*arms)
+
+
 def test_real_valued_scores_have_intervals_and_no_mcnemar():
     rng = np.random.default_rng(0)
     task = TaskScores("t", "logprob", rng.normal(0.3, 1, (4, 200)), rng.normal(0, 1, (4, 200)))

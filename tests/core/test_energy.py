@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def test_commands_that_measured_at_once_have_no_sum():
     assert energy_text([first, beside]) == "not known: two commands measured the same devices at once"
     assert energy_text([energy("10:00:00", 60, None)]) == "not reported by this machine"
     assert energy_text([]) == ""
+
+
+@pytest.mark.parametrize("began", ["x", "", "2026-01-01T10:00:00", "0001-01-01"])
+def test_a_record_of_no_time_is_left_out(tmp_path, began):
+    kept = energy("10:00:00", 60, 1e6)
+    for number in (1, 2):
+        kept.create(tmp_path / "energy" / f"000{number}.json")
+    path = tmp_path / "energy" / "0002.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"began": began}))
+    assert [record.began for record in read_energy(tmp_path)] == [kept.began]
 
 
 def test_a_command_that_trains_leaves_a_record_even_if_it_is_stopped(tmp_path, monkeypatch):

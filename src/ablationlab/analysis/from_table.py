@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("variant", "seed", "metric", "value")
 _MOST_PROBLEMS = 12
+_LONGEST_SEED = 1000  # characters; Python makes no number of more than 4,300 digits
 #: Options that are fields of a criterion.
 _ASKED = ("test", "interval", "alpha", "correction", "smallest_effect", "margin")
 #: 1.0 is seed 1: a column that passed through floating point.
@@ -200,6 +201,9 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         )
     else:
         rows = _run_rows(runs, options, problems)
+    for row in rows:
+        if len(row.seed) > _LONGEST_SEED:
+            problems.at(row.place, f"seed has {len(row.seed)} characters; at most {_LONGEST_SEED}")
     _check_unique(rows, problems)
     if not rows and not problems:
         problems.append("holds no rows below its header" if runs is None else "holds no runs")

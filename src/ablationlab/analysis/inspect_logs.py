@@ -6,6 +6,8 @@ asked several times (epochs) count with their mean.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import struct
 import zlib
@@ -16,7 +18,7 @@ from typing import Any, Final
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from ablationlab.core.errors import RecordError, TableError, did_you_mean
-from ablationlab.records.storage import content_hash, open_regular, parse_json, read_regular
+from ablationlab.records.storage import open_regular, parse_json, read_regular
 
 SUFFIXES: Final = (".eval", ".json")
 _ZSTD = 93
@@ -71,7 +73,7 @@ def read_log(path: Path, metric: str | None) -> tuple[str, dict[str, tuple[tuple
                 str(path), [f"sample {key}: {chosen} is {repr(values[chosen])[:60]}, not a number or a grade"]
             )
         choices = sample.get("choices")
-        identity = (content_hash([sample.get("input"), sample.get("target"), choices]),)
+        identity = (question_hash(sample.get("input"), sample.get("target"), choices),)
         about[key] = identity, len(choices) if choices and isinstance(choices, list) else None
         scores.setdefault(key, []).append(number)
     if not scores or chosen is None:
@@ -100,6 +102,11 @@ def _number(value: Any) -> float | None:
         return finite(value) if isinstance(value, int | float) else None
     text = value.strip().lower()
     return _GRADES[text] if text in _GRADES else finite(text)
+
+
+def question_hash(*parts: Any) -> str:
+    """Tells questions apart by all that a log's JSON may hold: also NaN and lone surrogates, which no record of ours does."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def finite(value: float | str) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ablationlab.analysis.inspect_logs import SUFFIXES, finite, is_log, read_log, task_of
+from ablationlab.analysis.inspect_logs import SUFFIXES, finite, is_log, question_hash, read_log, task_of
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items, corrected_together
 from ablationlab.core.errors import TableError, did_you_mean
 from ablationlab.records.analysis import ItemComparison
@@ -261,7 +261,7 @@ def _identity(line: Mapping[str, Any]) -> tuple[str, ...]:
     given = tuple(str(line[name]) for name in _HASHES if name in line)
     if given:
         return given
-    return (content_hash([line.get("doc"), line.get("arguments"), line.get("target")]),)
+    return (question_hash(line.get("doc"), line.get("arguments"), line.get("target")),)
 
 
 def _choices(line: Mapping[str, Any]) -> int | None:

@@ -6,13 +6,21 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator
 
 from ablationlab.core.energy import EnergySource
 from ablationlab.core.errors import RecordError
 from ablationlab.records.storage import Record, StoredValue
 
 ENERGY = "energy"
+
+
+def _timed(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("has no time zone")
+    return text
 
 
 class EnergyReading(StoredValue):
@@ -27,7 +35,7 @@ class Energy(Record):
 
     KIND: ClassVar[str] = "energy"
     plan_hash: str
-    began: str  # when the command began to measure, in UTC
+    began: Annotated[str, AfterValidator(_timed)]  # when the command began to measure, in UTC
     seconds: float  # for which it measured
     readings: tuple[EnergyReading, ...]
 
