@@ -166,6 +166,13 @@ def test_inputs_pair_whatever_json_can_hold(tmp_path, odd):
         compare_samples([logs[0], write(tmp_path / "other" / "log.json", 8, input="\ud801")])
 
 
+def test_a_score_whose_name_cannot_be_written_is_refused(tmp_path):
+    scores = {"match\ud800": {"value": "C"}}
+    logs = [write(tmp_path / name / "log.json", 8, scores=scores) for name in ("none", "norm")]
+    with pytest.raises(TableError, match=r"match\\ud800"):
+        compare_samples(logs)
+
+
 def test_a_number_of_choices_that_is_none_is_not_counted(tmp_path):
     _, scored = read_log(write(tmp_path / "log.json", 8, choices=4), None)
     assert {choices for _, _, choices in scored.values()} == {None}

@@ -64,8 +64,12 @@ def read_pair(
             raise TableError(
                 str(variant), [f"task {task}: runs differ in metrics ({', '.join(sorted(used))}); use --metric"]
             )
+        chosen = used.pop()
+        if any("\ud800" <= sign <= "\udfff" for sign in task + chosen):
+            text = f"task {task!r}, metric {chosen!r}: rename what holds a lone surrogate, for it cannot be written"
+            raise TableError(str(variant), [text])
         pairs = [[samples for _, samples in arm] for arm in loaded]
-        scores.append(_paired(task, used.pop(), pairs[0], pairs[1], allow_unpaired))
+        scores.append(_paired(task, chosen, pairs[0], pairs[1], allow_unpaired))
     hashes = [sha256_file(arm[seed][task]) for arm in files for seed in seeds for task in tasks]
     return ItemScores(
         tasks=tuple(scores),
