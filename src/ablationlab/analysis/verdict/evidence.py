@@ -316,9 +316,8 @@ def _hiding_cap(analysis: Analysis, comparison: Comparison, costs: Sequence[floa
     if cap is None:
         return None
     tost = comparison.equivalence
-    capped = [
-        min(cost, cap) + comparison.doubt for cost in costs
-    ]  # the costs are less the doubt, and so are the bounds
+    # The costs are less the doubt, and so are the bounds.
+    capped = [min(cost, cap) + comparison.doubt for cost in costs]
     if tost is not None and paired_tost(capped, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
         return None
     return cap
@@ -378,8 +377,7 @@ def _raw_costs(comparison: Comparison) -> list[float]:
 
 def _costs(comparison: Comparison) -> list[float]:
     """Differences beyond doubt, above 0 is worse."""
-    sign = -1.0 if comparison.direction == "higher" else 1.0
-    return [sign * delta for delta in beyond_doubt([pair.delta for pair in comparison.pairs], comparison.doubt)]
+    return beyond_doubt(_raw_costs(comparison), comparison.doubt)
 
 
 def failures_bound(gain: StabilityGain, alpha: float) -> float:

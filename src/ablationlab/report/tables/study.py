@@ -197,7 +197,7 @@ def hash_table(results: Results) -> Table:
             return Cell(None, "not checked: not reported", tone="warn")
         same = len(set(hashes)) == 1
         if unlike and not same:
-            return Cell(None, "runs of unlike length: see what pairs share, above", tone="warn")
+            return Cell(None, "runs differ in length: see what pairs share, above", tone="warn")
         text = f"{min(hashes)[:12]} {'equal' if same else 'differs'}"
         return Cell(min(hashes), text, tone="good" if same else "bad")
 
