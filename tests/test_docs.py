@@ -122,6 +122,30 @@ def test_the_reference_lists_names_and_fields(reference):
     assert "| `matmul_flops` |" in records
 
 
+def test_every_relative_link_works_on_github():
+    """The site's own links are checked by `make docs`."""
+    dead = []
+    for page in [*REPOSITORY.glob("*.md"), *DOCS.glob("*.md"), DOCS / "gallery" / "README.md"]:
+        for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            if re.match(r"\w+:", link):
+                continue
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                dead.append(f"{page.relative_to(REPOSITORY)}: {link}")
+    assert dead == []
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub calls the headings of a page, where no two are equal."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_the_readme_stays_short():
     assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 125
 

@@ -16,8 +16,10 @@ import reference
 #: Pages that lie outside of docs/, which is the root of the site.
 PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "benchmarks/README.md", "studies/embedding-norm.md")
 #: What stands for a folder that a page links to, the first that is there.
-FACES = ("README.md", "report.html", "study.toml", "verdict.json")
+FACES = ("README.md", "report.html", "study.toml", "verdict.json", "paper.pdf")
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
+#: A section of docs/reference.md stands for a generated page, which GitHub does not have.
+_SECTION = re.compile(r"(?<=\]\()reference\.md#(\w+)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -40,6 +42,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links at the places that files have in the site."""
     uri = page.file.src_uri
+    markdown = _SECTION.sub(r"reference/\1.md", markdown)
     return markdown if uri in reference.PAGES else _LINK.sub(lambda link: _rewritten(link[1], uri), markdown)
 
 
