@@ -1,6 +1,6 @@
 """analysis.json: what was compared, and what the statistics found; comparison.json: two sets of answers, item by item.
 
-docs/analysis.md and docs/stability.md describe them field by field. None holds a clock time or a path, so the same records
+None holds a clock time or a path, so the same records
 give the same bytes. A number that could not be had is null, and a status, a note or a caveat beside it says why.
 """
 

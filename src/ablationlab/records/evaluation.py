@@ -1,6 +1,6 @@
 """evaluation.json, suite.json and samples.parquet: what the evaluation of trained runs leaves on disk.
 
-docs/evaluation.md describes them field by field. evaluation.json stands in a run's folder, samples.parquet beside it;
+evaluation.json stands in a run's folder, samples.parquet beside it;
 suite.json stands in ``evaluation/`` of the results folder, beside the tasks themselves.
 """
 

@@ -1,4 +1,4 @@
-"""replication.json: published figures and directions beside ours. docs/replication.md describes it field by field."""
+"""replication.json: published figures and directions beside ours."""
 
 from __future__ import annotations
 

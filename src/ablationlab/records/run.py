@@ -1,6 +1,6 @@
 """The files of one run: run.json, metrics.jsonl, result.json, checkpoint.json.
 
-docs/records.md describes every file field by field; `storage` has what they share and where they lie.
+docs/records.md explains the folder; `storage` has what they share and where they lie.
 """
 
 from __future__ import annotations

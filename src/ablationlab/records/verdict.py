@@ -1,4 +1,4 @@
-"""verdict.json: what follows from analysis.json, rule by rule. docs/analysis.md describes it field by field.
+"""verdict.json: what follows from analysis.json, rule by rule. docs/analysis.md has the rules.
 
 A reason is a code beside the numbers it speaks of; `analysis/wording.py` makes the sentences, and nothing reads them back.
 """
