@@ -42,6 +42,7 @@ from scipy import special
 
 from ablationlab.analysis.dataset import Arm, Dataset, absent
 from ablationlab.analysis.simulation import (
+    BASE,
     Instabilities,
     SimulatedTasks,
     World,
@@ -146,7 +147,8 @@ def _old_decision(
 class Scenario:
     """A row of the tables. *noise*: SD of the deltas of every metric, in smallest effects. *regime*: of the primary one.
     *guard*: by how many margins the first guard is worse. *unpaired*: the seeds mean nothing, and Welch's test decides.
-    *absurd*, *missing*: shares of the variants' runs that end with an absurd loss, or that are not there.
+    *absurd*, *missing*: shares of the variants' runs that end with an absurd loss, or that are not there. *skewed*: the
+    variants' losses vary as an exponential variable does, with the same mean and SD: now and then a run is bad.
     """
 
     name: str
@@ -162,6 +164,7 @@ class Scenario:
     unpaired: bool = False
     absurd: float = 0.0
     missing: float = 0.0
+    skewed: bool = False
     spreads: Mapping[str, float] = field(default_factory=dict)
     drawn: float = 1.0  # share of the studies that were asked for
     at_margin: bool = True  # also in the table of true effects
@@ -180,9 +183,24 @@ class Scenario:
         return World(sds, effects, self.unstable, self.tasks, self.curvature, spreads=self.spreads)
 
     def datasets(self, multiple: float, studies: int, rng: np.random.Generator) -> Iterator[Dataset]:
-        for dataset in datasets(self.study(), self.world(multiple), studies, rng):
+        world = self.world(multiple)
+        for dataset in datasets(self.study(), world, studies, rng):
+            dataset = self._skewed(dataset, world) if self.skewed else dataset
             spoiled = self._spoiled(dataset, rng) if self.absurd or self.missing else dataset
             yield replace(spoiled, source="table", unpaired=True) if self.unpaired else spoiled
+
+    def _skewed(self, dataset: Dataset, world: World) -> Dataset:
+        def skewed(arm: Arm, value: Any) -> Any:
+            if arm.metric != self.primary or arm.variant == dataset.baseline or not isinstance(value, float):
+                return value
+            mean, sd = BASE + world.effects[self.primary], world.sd_of_runs(self.primary, arm.variant)
+            return mean - sd * (1 + float(special.log_ndtr((mean - value) / sd)))
+
+        values = {
+            arm: {seed: skewed(arm, value) for seed, value in by_seed.items()}
+            for arm, by_seed in dataset.values.items()
+        }
+        return replace(dataset, values=values)
 
     def _spoiled(self, dataset: Dataset, rng: np.random.Generator) -> Dataset:
         values = {arm: dict(by_seed) for arm, by_seed in dataset.values.items()}
@@ -251,11 +269,14 @@ def scenarios() -> Iterator[Scenario]:
             chances = Instabilities(baseline * share, variant * share, diverge=True)
             name = f"{seeds} seeds, SD 1.5, {100 * share:.0f} % of the {whose} diverge"
             unstable, drawn = {"default": chances, "stress": chances}, 0.25 if seeds > 20 else 1.0
-            yield Scenario(name, seeds, 1.5, unstable=unstable, drawn=drawn, at_margin=False)
+            shown = seeds > 20 and whose == "runs"  # enough seeds to outweigh a run that is lost
+            yield Scenario(name, seeds, 1.5, unstable=unstable, drawn=drawn, at_margin=shown)
     for seeds in (10, 40):
         name, drawn = f"{seeds} seeds, SD 0.6, 5 % of the variants' runs", 0.25 if seeds > 20 else 1.0
         yield Scenario(f"{name} are missing", seeds, missing=0.05, drawn=drawn)
         yield Scenario(f"{name} end with an absurd loss", seeds, absurd=0.05, drawn=drawn)
+    for seeds in (5, 10, 20):
+        yield Scenario(f"{seeds} seeds, SD 1.5, the variants' losses skewed", seeds, 1.5, skewed=True)
 
 
 def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Counter[str]]:

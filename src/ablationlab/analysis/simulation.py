@@ -33,7 +33,7 @@ from ablationlab.study.checks import GATED
 K = TypeVar("K")
 FloatArray = NDArray[np.float64]
 #: Level of a metric whose values must be positive; any other would do.
-_BASE = 1.0
+BASE = 1.0
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def _dataset(
 ) -> Dataset:
     values: Values = {}
     for arm, numbers in draws.items():
-        shown = np.exp(numbers) if METRICS[arm.metric].transform == "log" else _BASE + numbers
+        shown = np.exp(numbers) if METRICS[arm.metric].transform == "log" else BASE + numbers
         chances = world.unstable.get(arm.regime)
         lost = (
             fails[arm.regime, arm.variant] if chances is not None and chances.diverge else np.zeros(len(numbers), bool)
