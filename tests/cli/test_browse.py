@@ -178,6 +178,25 @@ def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_pa
     assert "pyproject" not in printed
 
 
+def test_ls_names_folders_that_cannot_be_read_and_damaged_runs(command, tmp_path, results, monkeypatch):
+    next((results / "runs").iterdir()).joinpath("result.json").write_text("{")
+    (tmp_path / "loop").mkdir()
+    (tmp_path / "loop" / "plan.lock").symlink_to("plan.lock")
+    (tmp_path / "closed").mkdir()
+    whole = Path.iterdir
+
+    def refused(path: Path):
+        if path.name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return whole(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    lines = command("ls")[1].splitlines()
+    assert "9 of 10, 1 damaged" in next(line for line in lines if line.startswith("results/built"))
+    assert "unreadable" in next(line for line in lines if line.startswith("loop"))
+    assert "Permission denied" in next(line for line in lines if line.startswith("closed"))
+
+
 def test_ls_of_an_empty_folder_says_how_to_begin(command):
     assert "ablationlab init" in command("ls")[1]
     code, _, errors = command("ls", "nowhere")
@@ -196,6 +215,15 @@ def test_show_takes_a_folder_an_id_or_its_beginning(command, results):
         assert words in shown[1]
     assert command("show", folder.name) == shown
     assert command("show", f"built/{folder.name}") == shown
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "seal.json"])
+def test_show_of_a_damaged_run_names_the_file_and_ends_with_1(command, results, name):
+    folder = next((results / "runs").iterdir())
+    (folder / name).write_text("{")
+    code, printed, _ = command("show", folder)
+    assert code == 1
+    assert f"runs/{folder.name}/{name}" in printed
 
 
 def test_show_names_what_it_cannot_tell_apart_and_what_is_near(command, results):

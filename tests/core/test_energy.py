@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from ablationlab.core.energy import EnergyMeter, gpu_watts
 from ablationlab.pipeline import Options, _energy_measured
-from ablationlab.records.energy import Energy, EnergyReading, overlap, read_energy
+from ablationlab.records.energy import Energy, EnergyReading, overlap
 from ablationlab.records.results import Results
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.page.design import energy_text, version_table
@@ -64,7 +65,7 @@ def test_the_power_of_gpus_is_added_up_over_time(smi, tmp_path):
     assert meter.joules["nvidia-smi"] == pytest.approx(400.0 * meter.seconds, rel=0.5)
 
 
-@pytest.mark.parametrize("printed", ["[N/A]\\n", "", "300\\n[N/A]\\n"])
+@pytest.mark.parametrize("printed", ["[N/A]\\n", "", "300\\n[N/A]\\n", "nan\\n", "-5\\n"])
 def test_a_gpu_that_reports_no_power_is_not_counted(smi, tmp_path, printed):
     smi(printed)
     with EnergyMeter(gpu=True, powercap=tmp_path / "none") as meter:
@@ -87,14 +88,38 @@ def test_commands_that_measured_at_once_have_no_sum():
     assert energy_text([]) == ""
 
 
-@pytest.mark.parametrize("began", ["x", "", "2026-01-01T10:00:00", "0001-01-01"])
-def test_a_record_of_no_time_is_left_out(tmp_path, began):
-    kept = energy("10:00:00", 60, 1e6)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("began", began) for began in ("x", "", "2026-01-01T10:00:00", "0001-01-01")),
+        *(("seconds", seconds) for seconds in (-1, math.nan, math.inf, 1e12)),
+        *(("readings", [{"source": "rapl", "joules": joules}]) for joules in (-1, math.nan, math.inf, "NaN", 1e30)),
+        ("plan_hash", "another"),
+    ],
+)
+def test_a_record_of_no_time_or_an_impossible_number_is_left_out_and_named(tmp_path, key, value):
+    make_plan(study()).create(tmp_path / "plan.lock")
+    plan_hash = Results.open(tmp_path).plan.plan_hash
+    kept = energy("10:00:00", 60, 1e6).model_copy(update={"plan_hash": plan_hash})
     for number in (1, 2):
         kept.create(tmp_path / "energy" / f"000{number}.json")
     path = tmp_path / "energy" / "0002.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"began": began}))
-    assert [record.began for record in read_energy(tmp_path)] == [kept.began]
+    data = json.loads(path.read_text()) | {key: value}
+    del data["seal"]  # as a file of an earlier version
+    path.write_text(json.dumps(data))
+    results = Results.open(tmp_path)
+    assert [record.began for record in results.energy] == [kept.began]
+    (damage,) = results.problems
+    assert damage.file == "energy/0002.json"
+    assert "move it away" in damage.text
+
+
+def test_counters_without_a_limit_are_not_used(packages):
+    place = packages(10_000_000)
+    (place / "intel-rapl:0" / "max_energy_range_uj").unlink()
+    with EnergyMeter(gpu=False, powercap=place) as meter:
+        packages(4_000_000)
+    assert meter.joules == {}
 
 
 def test_a_command_that_trains_leaves_a_record_even_if_it_is_stopped(tmp_path, monkeypatch):
@@ -105,6 +130,6 @@ def test_a_command_that_trains_leaves_a_record_even_if_it_is_stopped(tmp_path, m
         raise KeyboardInterrupt
     with _energy_measured(results, Options(device="cpu")):
         pass
-    records = read_energy(tmp_path)
+    records = Results.open(tmp_path).energy
     assert [record.plan_hash for record in records] == [Results.open(tmp_path).plan.plan_hash] * 2
     assert "energy" in {row[0].text for row in version_table(Results.open(tmp_path)).rows}

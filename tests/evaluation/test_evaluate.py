@@ -128,6 +128,7 @@ def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, 
     deferred, later = [], ScoringQueue.later
 
     def watched(queue: ScoringQueue, measurement: Measurement, save: Callable[[], None]) -> None:
+        assert suite_path(results).exists()  # scores without it are refused
         deferred.append(measurement)
         later(queue, measurement, save)
 

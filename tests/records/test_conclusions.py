@@ -29,7 +29,7 @@ def test_a_file_carries_its_kind_and_version_and_reads_back(tmp_path, kind):
 def test_a_file_of_an_older_schema_says_how_to_write_it_again(tmp_path, kind):
     path = tmp_path / "file.json"
     path.write_text(json.dumps({"kind": kind.KIND, "schema_version": 3}))
-    text = rf"has schema version 3; this program reads {kind.VERSION}\. .*: ablationlab analyze$"
+    text = rf"has schema version 3; this program reads {kind.VERSION}\. `ablationlab analyze` writes it again$"
     with pytest.raises(RecordError, match=text):
         kind.read(path)
 

@@ -23,6 +23,7 @@ from ablationlab.records.run import (
     read_curves,
     read_progress,
 )
+from ablationlab.records.seal import MEND_RUN
 from ablationlab.records.storage import SCHEMA_VERSION, ResultsFolder
 from ablationlab.stats.stability import course
 
@@ -108,7 +109,7 @@ def test_a_record_of_another_kind_is_refused(tmp_path):
     checkpoint().create(path)
     with pytest.raises(RecordError) as caught:
         Result.read(path)
-    assert str(caught.value) == f"{path} is not a result record (kind = 'checkpoint')"
+    assert str(caught.value) == f"{path} is not a result record (kind = 'checkpoint'). {MEND_RUN}"
 
 
 @pytest.mark.parametrize("content", ["[]", "3", '"result"', "null", "{}"])
@@ -124,7 +125,7 @@ def test_a_record_of_another_version_is_refused_with_both_versions(tmp_path):
     path.write_text(json.dumps({**json.loads(result().to_bytes()), "schema_version": 1}))
     with pytest.raises(RecordError) as caught:
         Result.read(path)
-    assert str(caught.value) == f"{path} has schema version 1; this program reads {Result.VERSION}"
+    assert str(caught.value) == f"{path} has schema version 1; this program reads {Result.VERSION}. {MEND_RUN}"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_checkpoint_record_that_was_touched_is_refused(tmp_path, field, value)
     path.write_text(json.dumps({**json.loads(checkpoint().to_bytes()), field: value}))
     with pytest.raises(RecordError) as caught:
         Checkpoint.read(path)
-    assert str(caught.value) == f"{path} is damaged: its checksum does not match"
+    assert str(caught.value) == f"{path} is damaged: its checksum does not match. {MEND_RUN}"
 
 
 # --- metrics.jsonl ----------------------------------------------------------------------------------------

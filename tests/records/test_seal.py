@@ -230,8 +230,9 @@ def test_a_plan_that_cannot_be_read_is_named_with_the_reason(folder, make, words
     make(folder / "plan.lock")
     with pytest.raises(RecordError, match=rf"plan\.lock .*{words}"):
         make_report(folder, say=lambda text: None)
-    with pytest.raises(RecordError, match=rf"plan\.lock .*{words}"):
-        chain(folder)
+    (link,) = chain(folder)
+    assert (link.file, link.state) == ("plan.lock", "differs")
+    assert words in link.text
 
 
 @pytest.mark.parametrize("verb", ["status", "plan", "run"])
@@ -298,6 +299,32 @@ def test_the_suite_of_another_study_is_refused(folder, tmp_path_factory):
     (folder / "evaluation" / "suite.json").write_bytes((other / "evaluation" / "suite.json").read_bytes())
     with pytest.raises(AlteredError, match=r"suite\.json belongs to another plan"):
         read_results(folder)
+
+
+def test_a_lost_suite_is_refused_and_accepted_on_request_as_a_deviation(folder, cli):
+    (folder / "evaluation" / "suite.json").unlink()
+    with pytest.raises(AlteredError, match=r"suite\.json is missing, .*`ablationlab evaluate` writes it again"):
+        read_results(folder)
+    code, output, errors = cli("report", folder, "--only", "tables")
+    assert code == 1
+    assert "evaluation/suite.json: is missing" in output + errors
+    assert not (folder / "tables").exists()
+    assert analyze(read_results(folder, accept_altered=True)).altered == {"evaluation/suite.json": ""}
+
+
+def test_a_report_of_a_damaged_suite_ends_with_1(folder, cli):
+    (folder / "evaluation" / "suite.json").write_text("{}")
+    code, output, _ = cli("report", folder, "--only", "tables")
+    assert code == 1
+    assert "evaluation/suite.json" in output
+
+
+@pytest.mark.parametrize("name", ["analysis.json", "verdict.json"])
+def test_a_damaged_conclusion_that_is_regenerated_is_told(folder, name):
+    (folder / name).write_text("{")
+    said: list[str] = []
+    assert with_analysis(Results.open(folder), say=said.append).verdict is not None
+    assert [line for line in said if line.startswith(f"{name} ") and line.endswith("regenerated from the records.")]
 
 
 def test_the_analysis_names_what_it_was_made_from_and_is_outdated_by_a_new_file(folder):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from ablationlab.core.format import part
+from ablationlab.records.energy import Energy, EnergyReading
 from ablationlab.records.evaluation import Suite
 from ablationlab.records.plan import Deposit, Plan
+from ablationlab.records.replication import Replication
 from ablationlab.records.seal import RunSeal
 from ablationlab.records.storage import sha256_file
 from ablationlab.records.verdict import Verdict
@@ -146,6 +149,69 @@ def test_a_page_of_another_analysis_is_told(folder, tmp_path):
     make_report(other, parts=["page"], say=lambda text: None)
     (folder / "report.html").write_bytes((other / "report.html").read_bytes())
     assert broken(folder).keys() == {"report.html"}
+
+
+def test_every_odd_file_is_in_the_chain_and_none_ends_it(folder):
+    Energy(plan_hash=Plan.read(folder / "plan.lock").plan_hash, began=NOON, seconds=1, readings=()).create(
+        folder / "energy" / "0001.json"
+    )
+    odd = {
+        f"runs/{RUN}/metrics.jsonl",
+        f"runs/{RUN}/samples.parquet",
+        "evaluation/suite.json",
+        "energy/0001.json",
+        "analysis.json",
+        "verdict.json",
+    }
+    for name in odd:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    found = broken(folder)
+    assert found.keys() == {*odd, "runs"}
+    assert all("is not a regular file" in found[name] for name in odd)
+
+
+def test_an_unreadable_page_differs(folder):
+    (folder / "report.html").unlink()
+    (folder / "report.html").mkdir()
+    assert broken(folder)["report.html"].startswith("cannot be read: ")
+
+
+def test_an_unreadable_plan_is_a_link_that_does_not_hold(folder, cli):
+    (folder / "plan.lock").write_text("{")
+    code, output, _ = cli("verify", folder)
+    assert code == 1
+    assert output.startswith("differs  plan.lock")
+
+
+def test_a_lost_suite_differs(folder):
+    (folder / "evaluation" / "suite.json").unlink()
+    assert "is missing, though runs were scored on its tasks" in broken(folder)["evaluation/suite.json"]
+
+
+NOON = "2026-01-01T12:00:00+00:00"
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_energy_and_replication_carry_their_own_hash_but_for_those_of_earlier_versions(folder, old):
+    plan_hash = Plan.read(folder / "plan.lock").plan_hash
+    energy, replication = folder / "energy" / "0001.json", folder / "replication.json"
+    Energy(plan_hash=plan_hash, began=NOON, seconds=60, readings=(EnergyReading(source="rapl", joules=5.0),)).create(
+        energy
+    )
+    empty = dict.fromkeys(("table", "title", "about", "citation", "date", "table_hash", "study"), "x")
+    nothing = dict.fromkeys(("changed", "changed_beside", "figures", "directions"), ())
+    Replication(
+        **empty, **nothing, url=None, source_hash=plan_hash, runs_ended=1, runs_planned=1, level=0.95
+    ).create(replication)  # fmt: skip
+    if old:
+        for path in (energy, replication):
+            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "seal"}))
+    states = {link.file: link.state for link in chain(folder)}
+    assert (states["energy"], states["replication.json"]) == (("absent",) * 2 if old else ("holds",) * 2)
+    energy.write_text(energy.read_text().replace("5.0", "6.0"))
+    replication.write_text(replication.read_text().replace("0.95", "0.96"))
+    assert broken(folder).keys() == (set() if old else {"energy/0001.json", "replication.json"})
 
 
 def test_items_of_tasks_are_hashed(folder):

@@ -51,10 +51,11 @@ def read_results(
     if not done:
         raise StatisticsError(f"{folder}: no run has a result yet, so there is nothing to analyze. Train it first")
     results.check_runs()
-    altered = results.reader.altered
-    as_planned = as_planned and not altered
     if sealed:
         _check_against_plan(plan, done)
+    _ = results.suite  # the last file that may be altered
+    altered = results.reader.altered
+    as_planned = as_planned and not altered
     extra = study_file.contrasts if study_file is not None else ()
     extra = tuple(pair for pair in extra if set(pair) <= set(study.variants))
     registered = study.contrasts + tuple(c.contrast for c in study.criteria if c.contrast is not None)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from ablationlab.cli.common import Positive, Printer, ResultsPath, Several, add
+from ablationlab.cli.common import FAILED, Positive, Printer, ResultsPath, Several, add
 from ablationlab.core.errors import AblationLabError
 
 Place = Annotated[Path, Parameter(help="A study file, a plan.lock, a results folder, or a study's bare name.")]
@@ -131,12 +131,19 @@ def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> in
 def show(
     run: Annotated[Path, Parameter(help="A run's folder, results/<study>/runs/<id>, or its id, or how its id begins.")],
 ) -> int:
-    """Show one run: its settings, its curve, its result and its evaluation; safe while it trains."""
-    from ablationlab.report.terminal import find_run, run_view
+    """Show one run: its settings, its curve, its result and its evaluation; safe while it trains.
+
+    Exit code 1 if files of the run are damaged: they are named.
+    """
+    from ablationlab.report.terminal import find_run, run_damage, run_view
 
     printer = Printer()
-    printer.parts(*run_view(*find_run(run), printer.console.width))
-    return 0
+    found = find_run(run)
+    printer.parts(*run_view(*found, printer.console.width))
+    damaged = run_damage(*found)
+    for line in damaged:
+        printer.text(line)
+    return FAILED if damaged else 0
 
 
 def diff(a: Place, b: Place) -> int:

@@ -35,7 +35,8 @@ def report(
     """Turn records, analysis and verdict into report.html, figures, tables and paper.pdf. Offline, without torch.
 
     Where the analysis is missing or not that of the records, it is regenerated first. A study that is not finished gives an
-    interim report, marked as such.
+    interim report, marked as such. Exit code 1 if files of the study are damaged, or a part that you ask for cannot be
+    written.
     """
     from ablationlab.report.make import PARTS, make_report
     from ablationlab.study.places import find_results
@@ -49,11 +50,17 @@ def report(
         steps = mirror.update()
         mirror.close()
         printer.text(f"{count(steps)} steps as event files in {tensorboard}")
+    damaged: list[str] = []
+
+    def warn(line: str) -> None:
+        damaged.append(line)
+        printer.text(line)
+
     with RunView(printer) as view:
-        written = make_report(results, out, parts=only or PARTS, say=printer.text, step=view.writing)
+        written = make_report(results, out, parts=only or PARTS, say=printer.text, warn=warn, step=view.writing)
     printer.text("Written:" if written else "Nothing was written.")
     printer.paths(*written)
-    return 0
+    return FAILED if damaged or len(written) < len(set(only)) else 0
 
 
 def paper(

@@ -5,6 +5,7 @@ Both are of the whole device, whatever else runs on it. Where nothing is reporte
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -33,7 +34,9 @@ class EnergyMeter:
 
     def __enter__(self) -> Self:
         self._began = self._at = time.monotonic()
-        self._counters = self._read_counters()
+        #: Where the counters start again at 0.
+        self._limits = _numbers([package / "max_energy_range_uj" for package in self._packages]) or []
+        self._counters = self._read_counters() if self._limits else None
         self._watts = gpu_watts() if self._gpu else None
         if self._counters is not None:
             self.joules["rapl"] = 0.0
@@ -56,8 +59,8 @@ class EnergyMeter:
 
     def _sample(self) -> None:
         if self._counters is not None and (counters := self._read_counters()) is not None:
-            for (before, after), limit in zip(zip(self._counters, counters, strict=True), self._limits(), strict=True):
-                self.joules["rapl"] += (after - before if after >= before else after + limit - before) / 1e6
+            for before, after, limit in zip(self._counters, counters, self._limits, strict=True):
+                self.joules["rapl"] += (after - before if after >= before else max(0, after + limit - before)) / 1e6
             self._counters = counters
         if self._watts is not None and (watts := gpu_watts()) is not None:
             now = time.monotonic()
@@ -68,10 +71,6 @@ class EnergyMeter:
     def _read_counters(self) -> list[int] | None:
         """Microjoules of every package; None where there is none, or only root may read them."""
         return _numbers([package / "energy_uj" for package in self._packages])
-
-    def _limits(self) -> list[int]:
-        """Where the counters start again at 0."""
-        return _numbers([package / "max_energy_range_uj" for package in self._packages]) or [0] * len(self._packages)
 
 
 def _numbers(files: list[Path]) -> list[int] | None:
@@ -87,6 +86,7 @@ def gpu_watts() -> float | None:
     only = ["-i", chosen] if chosen else []
     try:
         answer = subprocess.run([*_ASK, *only], capture_output=True, text=True, check=True, timeout=20)
-        return sum(float(line) for line in answer.stdout.splitlines()) if answer.stdout.strip() else None
+        watts = [float(line) for line in answer.stdout.splitlines()]
+        return sum(watts) if watts and all(0 <= value < math.inf for value in watts) else None
     except (OSError, ValueError, subprocess.SubprocessError):
         return None

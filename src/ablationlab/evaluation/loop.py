@@ -114,7 +114,7 @@ def evaluate(
         before = {run.id: _bytes(results, run) for run in runs}
         in_processes = bool(request.tasks) and (builder is not None or (kind == "cuda" and workers > 1))
         with _task_builders(context, runs, builder, workers if in_processes else 0):
-            _evaluate_runs(context, runs, workers, report, throughput=throughput, suite_first=not in_processes)
+            _evaluate_runs(context, runs, workers, report, throughput=throughput)
         for run in runs:
             close_evaluation(results.run(run.id))
         changed = tuple(run.id for run in runs if _bytes(results, run) != before[run.id])
@@ -270,10 +270,9 @@ def _evaluate_runs(
     report: Report,
     *,
     throughput: bool,
-    suite_first: bool,
 ) -> None:
-    """All evaluators on all runs. *suite_first*: describe the tasks before they are asked, not afterwards."""
-    if context.request.tasks and suite_first:
+    """All evaluators on all runs. suite.json comes before the first score: scores without it are refused."""
+    if context.request.tasks:
         write_suite(context, _lengths(runs), report)
     opened: dict[str, OpenEvaluation] = {}
     failures = _spread(context, opened, runs, workers, report)
@@ -288,8 +287,6 @@ def _evaluate_runs(
             f"{context.results.runs} and use `ablationlab run`: it trains the run again, to the same weights\n  "
             + "\n  ".join(failures)
         )
-    if context.request.tasks and not suite_first:
-        write_suite(context, _lengths(runs), report)
 
 
 def _spread(

@@ -848,7 +848,7 @@ class Analysis(SealedRecord):
 
     KIND: ClassVar[str] = "analysis"
     VERSION: ClassVar[int] = 5
-    WRITTEN_BY: ClassVar[str] = "ablationlab analyze"
+    MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     question: str
     source: Literal["records", "table"]

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field, model_validator
 
 from ablationlab.core.energy import EnergySource
-from ablationlab.core.errors import RecordError
-from ablationlab.records.storage import Record, StoredValue
+from ablationlab.records.seal import SealedRecord
+from ablationlab.records.storage import StoredValue
 
 ENERGY = "energy"
+#: No machine draws more than this, in watts, and no command takes longer, in seconds (ten years).
+MOST_WATTS, MOST_SECONDS = 1e6, 3.2e8
 
 
 def _timed(text: str) -> str:
@@ -27,33 +28,30 @@ class EnergyReading(StoredValue):
     """What one source reported, of the whole device, whatever else ran on it."""
 
     source: EnergySource
-    joules: float  # over the command's whole time
+    joules: Annotated[float, Field(ge=0, allow_inf_nan=False)]  # over the command's whole time
 
 
-class Energy(Record):
+class Energy(SealedRecord):
     """energy/<number>.json. ``readings`` is empty where no device reports its energy."""
 
     KIND: ClassVar[str] = "energy"
+    MEND: ClassVar[str] = "Restore it, or move it away: no decision rests on it"
+    SEAL_OPTIONAL: ClassVar[bool] = True
     plan_hash: str
     began: Annotated[str, AfterValidator(_timed)]  # when the command began to measure, in UTC
-    seconds: float  # for which it measured
+    seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)]  # for which it measured
     readings: tuple[EnergyReading, ...]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if (self.joules or 0.0) > MOST_WATTS * (self.seconds + 1):
+            raise ValueError(f"{self.joules:g} J in {self.seconds:g} s is more than any machine draws")
+        return self
 
     @property
     def joules(self) -> float | None:
         """Of all sources; None where nothing was reported."""
         return sum(reading.joules for reading in self.readings) if self.readings else None
-
-
-def read_energy(folder: Path) -> tuple[Energy, ...]:
-    """The records of a results folder, in their order; damaged ones are left out, for nothing follows from them."""
-    records = []
-    for path in sorted((folder / ENERGY).glob("[0-9]*.json")):
-        try:
-            records.append(Energy.read(path))
-        except (RecordError, OSError):
-            continue
-    return tuple(records)
 
 
 def overlap(records: Sequence[Energy]) -> bool:

@@ -222,7 +222,7 @@ class Evaluation(Record):
 
     KIND: ClassVar[str] = "evaluation"
     VERSION: ClassVar[int] = 5
-    WRITTEN_BY: ClassVar[str] = "ablationlab evaluate"
+    MEND: ClassVar[str] = "`ablationlab evaluate` writes it again"
     id: str
     plan_hash: str
     status: Literal["evaluated", "not-evaluable"]
@@ -265,6 +265,7 @@ class Suite(SealedRecord):
     """evaluation/suite.json: every task that was asked of the runs of a study."""
 
     KIND: ClassVar[str] = "evaluation-suite"
+    MEND: ClassVar[str] = "`ablationlab evaluate` writes it again"
     plan_hash: str
     tasks: tuple[SuiteTask, ...]
     # SHA-256 of the items and examples under tasks/, by path.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -404,10 +405,14 @@ class LookResult(StoredValue):
     findings: tuple[LookFinding, ...]
 
 
+_MEND = "Restore it: the runs are judged by it"
+
+
 class Look(SealedRecord):
     """looks/<number>.json, written once: the study stopped there, or its next runs were asked for."""
 
     KIND: ClassVar[str] = "look"
+    MEND: ClassVar[str] = _MEND
     plan_hash: str
     created: str
     result: LookResult
@@ -429,6 +434,7 @@ class Amendment(SealedRecord):
     """
 
     KIND: ClassVar[str] = "amendment"
+    MEND: ClassVar[str] = _MEND
     plan_hash: str
     created: str
     reason: str
@@ -498,6 +504,7 @@ class Plan(Record):
     model_config = ConfigDict(serialize_by_alias=True)
 
     KIND: ClassVar[str] = "plan"
+    MEND: ClassVar[str] = _MEND
     study: Study
     study_hash: str
     criteria_hash: str
@@ -539,7 +546,9 @@ class Plan(Record):
         """Load the plan in force; one whose seal is broken is refused."""
         plan, holds = cls.read_with_seal(path)
         if not holds:
-            raise RecordError(f"{path} was changed after it was sealed: its content does not match plan_hash")
+            raise RecordError(
+                f"{path} was changed after it was sealed: its content does not match plan_hash. {cls.MEND}"
+            )
         return plan
 
     @classmethod
@@ -560,9 +569,13 @@ class Plan(Record):
     def read_sealed(cls, path: Path) -> Self:
         """Load plan.lock itself, with the runs of all looks and of no amendment."""
         plan, file = super().read(path), path.parent / PLACES
-        places = read_json(file) if file.exists() else {}
+        mend = "Restore it, or remove it: only texts and code given by path need it"
+        try:
+            places = read_json(file) if os.path.lexists(file) else {}
+        except RecordError as error:
+            raise RecordError(f"{error}. {mend}") from error
         if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
-            raise RecordError(f"{file} is not a table of paths; without it, texts given by path are not found again")
+            raise RecordError(f"{file} is not a table of paths. {mend}")
         return plan._moved(lambda name: places.get(name, name)) if places else plan
 
     def kept(self) -> Self:

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import JsonValue
 
 from ablationlab.records.analysis import Absence
-from ablationlab.records.storage import Record, StoredValue
+from ablationlab.records.seal import SealedRecord
+from ablationlab.records.storage import StoredValue
 from ablationlab.stats.results import Sensitivity, Status
 
 FigureOutcome = Literal["within", "outside", "no-interval", "not-measured"]
@@ -112,12 +113,13 @@ class ReplicatedDirection(StoredValue):
     unstable: tuple[UnstableRuns, ...]
 
 
-class Replication(Record):
+class Replication(SealedRecord):
     """replication.json."""
 
     KIND: ClassVar[str] = "replication"
+    SEAL_OPTIONAL: ClassVar[bool] = True
     VERSION: ClassVar[int] = 5
-    WRITTEN_BY: ClassVar[str] = "ablationlab replicate"
+    MEND: ClassVar[str] = "`ablationlab replicate` writes it again"
     table: str
     title: str
     about: str

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ablationlab.records.analysis import Analysis, Comparison, Seed
+    from ablationlab.records.energy import Energy
     from ablationlab.records.replication import Replication
     from ablationlab.records.run import FloatArray
     from ablationlab.records.verdict import Verdict
@@ -159,14 +160,21 @@ class Reader:
 
 
 def _what_was_altered(name: str, now: str) -> str:
-    """What is wrong with a file of a run that has ended, and how it is mended."""
+    """What is wrong with a file that is not as it was sealed, and how it is mended."""
+    if name == SUITE:
+        return f"is missing, though runs were scored on its tasks. Restore it, or {_WRITES_SUITE}; {_ACCEPT}"
     what = "is not as it was sealed when its run ended: it was changed since"
     if now == ABSENT:
         what = "is missing, though it was sealed when its run ended"
     again = "`ablationlab evaluate` scores the run again"
     if Path(name).name not in (EVALUATION, SAMPLES):
         again = "move the run's folder away and `ablationlab run` trains it again"
-    return f"{what}. Restore it, or {again}; `ablationlab analyze --accept-altered` uses it as it is and says so everywhere"
+    return f"{what}. Restore it, or {again}; {_ACCEPT}"
+
+
+SUITE = "evaluation/suite.json"
+_WRITES_SUITE = "`ablationlab evaluate` writes it again"
+_ACCEPT = "`ablationlab analyze --accept-altered` uses the folder as it is and says so everywhere"
 
 
 @dataclass(frozen=True)
@@ -397,13 +405,15 @@ class Results:
 
     @cached_property
     def suite(self) -> Suite | None:
-        """evaluation/suite.json: the tasks that were asked."""
-        return self.reader.read(suite_path(ResultsFolder(self.folder)), self._read_suite)
+        """evaluation/suite.json: the tasks that were asked. It must be there if any run was scored on tasks."""
+        path = suite_path(ResultsFolder(self.folder))
+        lost = not os.path.lexists(path) and any(run.evaluation and run.evaluation.tasks for run in self.runs)
+        return self.reader.read(path, self._read_suite, () if lost else None)
 
     def _read_suite(self, path: Path) -> Suite:
         suite = Suite.read(path)
         if self.plan is not None and suite.plan_hash != self.plan.plan_hash:
-            raise AlteredError(f"{path} belongs to another plan than plan.lock; `ablationlab evaluate` writes it again")
+            raise AlteredError(f"{path} belongs to another plan than plan.lock; {_WRITES_SUITE}")
         return suite
 
     @cached_property
@@ -426,8 +436,25 @@ class Results:
         replication = self.reader.read(self.folder / REPLICATION, Replication.read)
         if replication is None or self.plan is None or replication.source_hash == self.plan.plan_hash:
             return replication
-        self.reader.note(REPLICATION, "belongs to another plan than plan.lock and is left out")
+        text = "belongs to another plan than plan.lock and is left out; `ablationlab replicate` writes it again"
+        self.reader.note(REPLICATION, text)
         return None
+
+    @cached_property
+    def energy(self) -> tuple[Energy, ...]:
+        """energy/: what the commands of this study measured, in their order."""
+        from ablationlab.records.energy import ENERGY
+
+        paths = sorted((self.folder / ENERGY).glob("[0-9]*.json"))
+        return tuple(record for path in paths if (record := self.reader.read(path, self._read_energy)) is not None)
+
+    def _read_energy(self, path: Path) -> Energy:
+        from ablationlab.records.energy import Energy
+
+        energy = Energy.read(path)
+        if self.plan is not None and energy.plan_hash != self.plan.plan_hash:
+            raise AlteredError(f"{path} belongs to another plan than plan.lock; move it away")
+        return energy
 
     def check_runs(self) -> None:
         """Check every file of every run that an analysis or a report may read against its seal."""
@@ -438,7 +465,7 @@ class Results:
     def problems(self) -> tuple[Damage, ...]:
         """Files that are damaged; all of them are read for this."""
         self.check_runs()
-        _ = self.analysis, self.verdict, self.suite, self.replication, self.table_runs
+        _ = self.analysis, self.verdict, self.suite, self.replication, self.energy, self.table_runs
         return tuple(self.reader.damage.values())
 
     @cached_property

@@ -19,7 +19,7 @@ from pydantic import Field
 from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Drift, Environment
 from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, Plan, PlannedRun, RunRole, WithRecipe
-from ablationlab.records.seal import SealedRecord
+from ablationlab.records.seal import MEND_RUN, SealedRecord
 from ablationlab.records.settings import file_name
 from ablationlab.records.storage import (
     SCHEMA_VERSION,
@@ -48,6 +48,7 @@ class RunRecord(WithRecipe, Record):
     """
 
     KIND: ClassVar[str] = "run"
+    MEND: ClassVar[str] = MEND_RUN
     role: RunRole
     """`compared`, `sweep`, `gate` or `noise`; only the first are compared as such."""
     study: str
@@ -189,6 +190,7 @@ class Result(Record):
     """
 
     KIND: ClassVar[str] = "result"
+    MEND: ClassVar[str] = MEND_RUN
     VERSION: ClassVar[int] = 5
     id: str
     """The run."""
@@ -243,6 +245,7 @@ class Checkpoint(SealedRecord):
     """
 
     KIND: ClassVar[str] = "checkpoint"
+    MEND: ClassVar[str] = MEND_RUN
     id: str
     """The run."""
     plan_hash: str

@@ -22,6 +22,8 @@ from pydantic import Field
 from ablationlab.core.errors import RecordError
 from ablationlab.records.storage import Record, RunFolder, content_hash, sha256_file
 
+#: What to do about a damaged file of a run.
+MEND_RUN = "Restore it, or move the run's folder away and `ablationlab run` trains it again"
 #: What is said of a file that is not there.
 ABSENT = ""
 
@@ -31,8 +33,12 @@ class AlteredError(RecordError):
 
 
 class SealedRecord(Record):
-    """A record that carries the hash of its own content; a changed one is not read."""
+    """A record that carries the hash of its own content; a changed one is not read.
 
+    ``SEAL_OPTIONAL``: files of an earlier version carry none and are read all the same.
+    """
+
+    SEAL_OPTIONAL: ClassVar[bool] = False
     seal: str = ""
 
     def sealed(self) -> Self:
@@ -43,6 +49,8 @@ class SealedRecord(Record):
 
     @classmethod
     def check(cls, data: dict[str, Any], path: Path) -> None:
+        if cls.SEAL_OPTIONAL and "seal" not in data:
+            return
         try:
             whole = data.get("seal") == cls._hash(data)
         except ValueError:  # a number that JSON does not have
@@ -63,6 +71,7 @@ class RunSeal(SealedRecord):
     """
 
     KIND: ClassVar[str] = "seal"
+    MEND: ClassVar[str] = MEND_RUN
     id: str
     plan_hash: str
     files: dict[str, str]

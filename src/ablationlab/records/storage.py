@@ -358,13 +358,11 @@ class StoredValue(BaseModel):
 
 
 class Record(StoredValue):
-    """A file. ``kind`` tells files apart that were moved out of their folder; ``WRITTEN_BY`` is the command that writes a
-    file again which follows from others.
-    """
+    """A file. ``kind`` tells files apart that were moved out of their folder; ``MEND``: what to do about a damaged one."""
 
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = SCHEMA_VERSION
-    WRITTEN_BY: ClassVar[str] = ""
+    MEND: ClassVar[str] = "Restore it, or make it again"
     schema_version: int = 0
     kind: str = ""
 
@@ -380,15 +378,21 @@ class Record(StoredValue):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Load and validate one file."""
+        try:
+            return cls._read(path)
+        except RecordError as error:
+            raise type(error)(f"{error}. {cls.MEND}") from error
+
+    @classmethod
+    def _read(cls, path: Path) -> Self:
         content = _content(path)
         data = _json(path, content)
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind != cls.KIND:
             raise RecordError(f"{path} is not a {cls.KIND} record (kind = {kind!r})")
-        again = f". To write it again: {cls.WRITTEN_BY}" if cls.WRITTEN_BY else ""
         if data.get("schema_version") != cls.VERSION:
             version = data.get("schema_version")
-            raise RecordError(f"{path} has schema version {version!r}; this program reads {cls.VERSION}{again}")
+            raise RecordError(f"{path} has schema version {version!r}; this program reads {cls.VERSION}")
         cls.check(data, path)
         del data  # an analysis of many runs is large, and need not be held twice
         try:
@@ -397,7 +401,7 @@ class Record(StoredValue):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise RecordError(f"{path}: {where}: {first['msg']}{again}") from error
+            raise RecordError(f"{path}: {where}: {first['msg']}") from error
 
     @classmethod
     def check(cls, data: dict[str, Any], path: Path) -> None:

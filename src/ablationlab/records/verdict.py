@@ -298,7 +298,7 @@ class Verdict(SealedRecord):
 
     KIND: ClassVar[str] = "verdict"
     VERSION: ClassVar[int] = 6
-    WRITTEN_BY: ClassVar[str] = "ablationlab analyze"
+    MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     source_hash: str
     analysis_hash: str

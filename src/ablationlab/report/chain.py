@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any, Literal
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.verdict import decide
-from ablationlab.core.errors import AblationLabError
+from ablationlab.core.errors import RecordError
 from ablationlab.core.format import counted, part
-from ablationlab.records.evaluation import Suite, suite_path
+from ablationlab.records.energy import ENERGY
 from ablationlab.records.plan import Deposit, Plan
-from ablationlab.records.results import Results, Run, not_kept
-from ablationlab.records.seal import file_hash
+from ablationlab.records.results import REPLICATION, SUITE, Results, Run, not_kept
+from ablationlab.records.seal import SealedRecord, file_hash
 from ablationlab.records.storage import ResultsFolder, inside, read_regular
 from ablationlab.records.verdict import Verdict
 
@@ -38,7 +39,14 @@ def chain(folder: Path, deposited: Path | None = None) -> tuple[Link, ...]:
 
 
 def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
-    results = Results.open(folder)
+    plan_file = ResultsFolder(folder).plan
+    try:
+        results = Results.open(folder)
+    except RecordError as error:
+        if not os.path.lexists(plan_file):
+            raise
+        yield Link(plan_file.name, "differs", f"{error}. Nothing below it can be checked without it")
+        return
     plan = results.plan
     if plan is not None:
         yield _plan(plan, sealed=results.sealed)
@@ -47,7 +55,9 @@ def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
             yield Link("amendments", "holds", f"{counted(len(amendment.runs), 'run')} added {amendment.created}")
         yield from _runs(results)
         yield from _tasks(results)
+        yield from _energy(results)
     yield from _conclusions(results)
+    yield from _replication(results)
 
 
 def _plan(plan: Plan, *, sealed: bool) -> Link:
@@ -97,26 +107,54 @@ def _run(results: Results, run: Run) -> Iterator[Link]:
     if results.plan is not None and seal.plan_hash != results.plan.plan_hash:
         yield Link(f"{where}/seal.json", "differs", "was made under another plan")
     for name in seal.files:
-        now = file_hash(inside(run.folder.path, name))
-        if now not in seal.allowed(name) and not run.left_out(name):
-            yield Link(f"{where}/{name}", "differs", "is not as it was sealed" if now else "is missing")
+        changed = _change(run.folder.path, name, seal.allowed(name), "is not as it was sealed")
+        if changed and not run.left_out(name):
+            yield Link(f"{where}/{name}", "differs", changed)
+
+
+def _change(folder: Path, name: str, allowed: Collection[str], otherwise: str) -> str:
+    """What is wrong with a file that may have some hashes alone; empty where it has one of them."""
+    try:
+        now = file_hash(inside(folder, name))
+    except RecordError as error:  # no file, and nothing that could be hashed
+        return str(error).removeprefix(f"{folder / name} ")
+    return "" if now in allowed else otherwise if now else "is missing"
 
 
 def _tasks(results: Results) -> Iterator[Link]:
-    path = suite_path(ResultsFolder(results.folder))
-    if not path.exists():
+    suite = results.suite
+    if suite is None:
+        damage = results.reader.damage.get(SUITE)
+        yield from () if damage is None else (Link(SUITE, "differs", damage.text),)
         return
-    if results.suite is None:
-        yield Link("evaluation/suite.json", "differs", results.reader.damage["evaluation/suite.json"].text)
-        return
-    broken = _changed_tasks(path.parent, results.suite)
-    yield from (Link(f"evaluation/{name}", "differs", "is not what was asked") for name in broken)
-    text = f"{counted(len(results.suite.tasks), 'task')}, {counted(len(results.suite.files), 'file')}"
-    yield Link("evaluation/suite.json", "differs" if broken else "holds", text)
+    folder = (results.folder / SUITE).parent
+    changes = {name: _change(folder, name, (sha256,), "is not what was asked") for name, sha256 in suite.files.items()}
+    broken = [Link(f"evaluation/{name}", "differs", text) for name, text in changes.items() if text]
+    yield from broken
+    text = f"{counted(len(suite.tasks), 'task')}, {counted(len(suite.files), 'file')}"
+    yield Link(SUITE, "differs" if broken else "holds", text)
 
 
-def _changed_tasks(folder: Path, suite: Suite) -> list[str]:
-    return [name for name, sha256 in suite.files.items() if file_hash(inside(folder, name)) != sha256]
+def _energy(results: Results) -> Iterator[Link]:
+    """What commands measured; each record is numbered and carries its own hash, so only a lost last one does not show."""
+    records = results.energy
+    damaged = [d for file, d in results.reader.damage.items() if file.startswith(f"{ENERGY}/")]
+    yield from (Link(damage.file, "differs", damage.text) for damage in damaged)
+    if records and not damaged:
+        yield _self_sealed(ENERGY, counted(len(records), "record"), *records)
+
+
+def _replication(results: Results) -> Iterator[Link]:
+    if results.replication is not None:
+        yield _self_sealed(REPLICATION, f"{results.replication.title}, of this plan", results.replication)
+    elif (damage := results.reader.damage.get(REPLICATION)) is not None:
+        yield Link(REPLICATION, "differs", damage.text)
+
+
+def _self_sealed(name: str, text: str, *records: SealedRecord) -> Link:
+    if all(record.seal for record in records):
+        return Link(name, "holds", text)
+    return Link(name, "absent", "written by an earlier version without a hash of its own, so not checked")
 
 
 def _conclusions(results: Results) -> Iterator[Link]:
@@ -163,8 +201,8 @@ def _naming(path: Path, name: str, hashes: tuple[str, ...]) -> Link:
         text = read_regular(path).decode(errors="replace")
     except FileNotFoundError:
         return Link(name, "absent", "")
-    except OSError as error:
-        raise AblationLabError(f"{path} cannot be read: {error.strerror}") from error
+    except (OSError, RecordError) as error:
+        return Link(name, "differs", f"cannot be read: {error}; `ablationlab report` makes it again")
     if all(sha256 in text for sha256 in hashes):
         return Link(name, "holds", "names this analysis and this verdict")
     return Link(name, "differs", "was made from another analysis or verdict; `ablationlab report` makes it again")

@@ -28,12 +28,14 @@ def make_report(
     *,
     parts: Iterable[Part] = PARTS,
     say: Say = print,
+    warn: Say | None = None,
     step: Step = lambda part, number, of: None,
 ) -> list[Path]:
     """Write the report of *folder* into *out* (the folder itself unless given) and give the paths that people open.
 
     A study that is not finished gives an interim report. A missing or outdated analysis is regenerated where the records
     allow; where they do not, the page is written all the same and says why, and what rests on the analysis is left out.
+    *warn* hears of damaged files, and *say* where there is none.
     """
     from ablationlab.report.convert import start_converters
 
@@ -51,7 +53,7 @@ def make_report(
     from ablationlab.report.page import write_page
 
     for line in _problem_lines(results.problems):
-        say(line)
+        (warn or say)(line)
     if results.interim:
         say(f"Interim: {results.ended} of {len(results.runs)} runs have ended; nothing in this report is inference.")
     order = ["charts", *(part for part in PARTS if part in wanted and part != "figures")]
@@ -106,13 +108,17 @@ def _rest(results: Results, target: Path, figures: Figures, say: Say) -> list[tu
 def with_analysis(results: Results, say: Say) -> Results:
     """The results with an analysis and a verdict of their records: those on disk where they are, else made now."""
     results.check_runs()
-    damaged = any(file.startswith("runs/") for file in results.reader.damage)
+    _ = results.suite
+    damaged = any(file.startswith(("runs/", "evaluation/")) for file in results.reader.damage)
     there = results.analysis is not None and results.verdict is not None and not results.stale and not damaged
     if there or results.plan is None or not any(run.done for run in results.runs):
         return results
     from ablationlab.analysis import read_results, wording
     from ablationlab.analysis.conclusion import conclude
 
+    for name in ("analysis.json", "verdict.json"):
+        if name in results.reader.damage:
+            say(f"{name} {results.reader.damage[name].text}: regenerated from the records.")
     if results.stale:
         why = "; ".join(wording.stale(reason) for reason in results.stale[:2])
         say(f"The analysis on disk is not that of these records ({why}): regenerated.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import amount, count, duration, setting, several
-from ablationlab.records.energy import overlap, read_energy
+from ablationlab.records.energy import overlap
 from ablationlab.records.storage import read_json
 from ablationlab.report.page.sentences import unpaired
 from ablationlab.report.table import Cell, Column, Table
@@ -109,7 +109,7 @@ def version_table(results: Results) -> Table:
         if environment.git.commit:
             changed = " (with changes)" if environment.git.dirty else ""
             rows.append(("git commit", environment.git.commit + changed))
-        rows += [("energy", text)] if (text := energy_text(read_energy(results.folder))) else []
+        rows += [("energy", text)] if (text := energy_text(results.energy)) else []
     return _named("versions", "Versions and machine at sealing.", rows)
 
 

@@ -42,8 +42,9 @@ _SKIPPED = frozenset({"node_modules", "runs", "figures", "tables", "wandb", "mlr
 
 def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     """Results with their state and verdict, then study files that have none."""
-    files, places = _found(folder)
+    files, places, closed = _found(folder)
     results = [(place, *_state(place)) for place in places]
+    results += [(place, "unreadable", why) for place, why in closed.items()]
     planned = {place.resolve() for place in places}
     waiting = []
     for file in files:
@@ -70,19 +71,24 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
         yield Text(f"{folder}: no studies and no results. Begin with: ablationlab init")
 
 
-def _found(folder: Path) -> tuple[list[Path], list[Path]]:
-    """(TOML files, results folders), not too deep."""
-    files, places, level = [], [], [folder]
+def _found(folder: Path) -> tuple[list[Path], list[Path], dict[Path, str]]:
+    """(TOML files, results folders, folders that cannot be read and why), not too deep."""
+    files, places, level, closed = [], [], [folder], {}
     for _ in range(_DEPTH):
-        below = []
+        below: list[Path] = []
         for here in level:
-            if ResultsFolder(here).plan.exists() or (here / "analysis.json").exists():
+            try:
+                inner = sorted(here.iterdir())
+            except OSError as error:
+                closed[here] = error.strerror or str(error)
+                continue
+            if {ResultsFolder(here).plan, here / "analysis.json"} & {*inner}:
                 places.append(here)
                 continue
-            files += sorted(here.glob("*.toml"))
-            below += sorted(p for p in here.iterdir() if p.is_dir() and p.name not in _SKIPPED and p.name[0] != ".")
+            files += [path for path in inner if path.suffix == ".toml"]
+            below += [path for path in inner if path.is_dir() and path.name not in _SKIPPED and path.name[0] != "."]
         level = below
-    return files, places
+    return files, places, closed
 
 
 def _is_study(file: Path) -> bool:
@@ -99,6 +105,8 @@ def _state(place: Path) -> tuple[str, str]:
     diverged = sum(run.state == "diverged" for run in results.runs)
     state = f"{results.ended} of {total}" if total else "a table"
     state += f", {diverged} diverged" if diverged else ""
+    damaged = sum(run.state == "damaged" for run in results.runs)
+    state += f", {damaged} damaged" if damaged else ""
     return state, _decisions(results)
 
 
@@ -150,6 +158,13 @@ def find_run(given: Path) -> tuple[Results, Run]:
     hint = f"; did you mean {guess!r}?" if guess else ""
     where = ", ".join(str(folder) for folder in folders) or "results/"
     raise RecordError(f"no run {name!r} in {where}{hint}")
+
+
+def run_damage(results: Results, run: Run) -> list[str]:
+    """What is wrong with the files of one run, a line each."""
+    _ = run.checked
+    damage = results.reader.damage.values()
+    return [f"{found.file}: {found.text}" for found in damage if found.file.startswith(f"runs/{run.id}/")]
 
 
 def run_view(results: Results, run: Run, width: int) -> Iterator[RenderableType]:
