@@ -209,7 +209,7 @@ def read_table(run: RunFolder) -> ProbeTable:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(run.probe_table, columns=["step", "probe", *COLUMNS])
+        table = pq.ParquetFile(run.probe_table).read(["step", "probe", *COLUMNS])  # pq.read_table imports datasets
         about = parse_json(table.schema.metadata[b"failures"])
         failed = {name: ProbeFailure(**failure) for name, failure in about.items()}
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:

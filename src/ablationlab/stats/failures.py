@@ -150,13 +150,22 @@ def _largest_p(only_variant: int, only_reference: int, n: int, difference: float
     grid = np.linspace(max(0.0, -difference), (1 - difference) / 2, _GRID)
     best = 0.0
     for _ in range(2):  # a grid, then a finer one about its best
-        gain, loss = grid[:, None] + difference, grid[:, None]
-        logs = ways + special.xlogy(b, np.maximum(gain, 0)) + special.xlogy(c, np.maximum(loss, 0))
-        p = np.exp(logs + special.xlogy(n - b - c, np.maximum(1 - gain - loss, 0))).sum(axis=1)
+        gain = grid + difference
+        gains, losses, rest = (_log(share)[:, None] for share in (gain, grid, 1 - gain - grid))
+        logs = b * gains  # in place from here on: new arrays of this size take as long as the sums
+        logs += ways
+        logs += c * losses
+        logs += (n - b - c) * rest
+        p = np.exp(logs, out=logs).sum(axis=1)
         at = int(p.argmax())
         best = max(best, float(p[at]))
         grid = np.linspace(grid[max(at - 1, 0)], grid[min(at + 1, grid.size - 1)], 21)
     return best
+
+
+def _log(share: FloatArray) -> FloatArray:
+    """The logarithm; of 0 a number so low that 0 times it is 0, and its exponential too."""
+    return np.asarray(np.maximum(special.xlogy(1.0, np.maximum(share, 0.0)), -1e300))
 
 
 def with_diverged(costs: Sequence[float], diverged: int) -> list[float]:

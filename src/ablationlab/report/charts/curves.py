@@ -249,15 +249,15 @@ def _lines(
         y=y,
         color=variant_colour(results, lines=True),
         detail=alt.Detail("run:N"),
-        strokeOpacity=alt.condition(under, alt.value(1.0), alt.value(0.1)),
-        strokeWidth=alt.condition(under, alt.value(2.4), alt.value(1.0)),
+        strokeOpacity=alt.StrokeOpacityValue(0.1, condition={"param": "under", "value": 1.0, "empty": False}),
+        strokeWidth=alt.StrokeWidthValue(1.0, condition={"param": "under", "value": 2.4, "empty": False}),
     )
     # Wide and invisible, on top: what the pointer meets.
     meet = base.mark_line(strokeWidth=8, stroke="transparent").encode(
         x=x,
         y=y,
         detail=alt.Detail("run:N"),
-        tooltip=["run:N", "variant:N", "seed:N"],
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("variant:N"), alt.Tooltip("seed:N")],
     )
     zoom = alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")
     layers: list[Any] = [band, single, mean, meet.add_params(under, zoom)]
@@ -283,7 +283,7 @@ def _lines(
                 for text in readable_text(
                     alt.Chart(kept(rows)),
                     mark={"align": "right", "dx": -4, "dy": dy, "color": QUIET[0], "fontSize": 11},
-                    x=alt.value(alt.ExprRef("width")),
+                    x=alt.XValue(alt.ExprRef("width")),
                     y=alt.Y("loss:Q"),
                     text=alt.Text("level:N"),
                 )

@@ -140,7 +140,7 @@ def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[st
         return mark.encode(x=x, xOffset=offset, y=y, y2=alt.Y2(f"{high}:Q"), color=colour)
 
     quantiles = [alt.Tooltip(f"{name}:Q", title=f"quantile {setting(at)}", format=".4g") for name, at in named.items()]
-    tips = ["variant:N", "group:N", *quantiles]
+    tips = [alt.Tooltip("variant:N"), alt.Tooltip("group:N"), *quantiles]
     median = base.mark_tick(thickness=2.5, size=11, orient="horizontal").encode(
         x=x, xOffset=offset, y=alt.Y("median:Q", title=view.axis, scale=scale), color=colour, tooltip=tips
     )
@@ -184,7 +184,7 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
                 y=y,
                 color=colour,
                 shape=shape,
-                tooltip=["run:N", "group:N", alt.Tooltip("y:Q", format=".4g")],
+                tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), alt.Tooltip("y:Q", format=".4g")],
             ),
         )
     if view.over == "groups":
@@ -195,12 +195,12 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
             y=y,
             color=colour,
             shape=shape,
-            tooltip=["run:N", "group:N", alt.Tooltip("y:Q", format=".4g")],
+            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), alt.Tooltip("y:Q", format=".4g")],
         )
     return base.mark_tick(thickness=1.2, opacity=0.35, size=24, orient="horizontal").encode(
         x=alt.X("variant:N", title=None, sort=names).axis(labelAngle=0),
         xOffset=alt.XOffset("seed:N"),
         y=y,
         color=variant_colour(results, legend=False),
-        tooltip=["run:N", alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
     )

@@ -103,14 +103,14 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 .encode(
                     x=alt.X("accuracy:Q"),
                     y=y,
-                    tooltip=["task:N", "level:N", alt.Tooltip("accuracy:Q", format=".1f")],
+                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), alt.Tooltip("accuracy:Q", format=".1f")],
                 ),
                 other.transform_filter("datum.level != 'chance'")
                 .mark_tick(thickness=1.4, size=18, color=RULE[0], strokeDash=[2, 2])
                 .encode(
                     x=alt.X("accuracy:Q"),
                     y=y,
-                    tooltip=["task:N", "level:N", alt.Tooltip("accuracy:Q", format=".1f")],
+                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), alt.Tooltip("accuracy:Q", format=".1f")],
                 ),
             ]
         layers.append(
@@ -121,8 +121,8 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 color=variant_colour(results),
                 shape=variant_shape(results, legend=True),
                 tooltip=[
-                    "run:N",
-                    "task:N",
+                    alt.Tooltip("run:N"),
+                    alt.Tooltip("task:N"),
                     alt.Tooltip("accuracy:Q", title="accuracy, %", format=".1f"),
                     alt.Tooltip("templates:Q", title="templates averaged"),
                 ],
@@ -220,7 +220,7 @@ def _binned(
         layers += [
             mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x=alt.X("x:Q")),
             mark.mark_text(align="right", dx=-6, baseline="top", color=QUIET[0], fontSize=11).encode(
-                x=alt.X("x:Q"), y=alt.value(2), text=alt.Text("text:N")
+                x=alt.X("x:Q"), y=alt.YValue(2), text=alt.Text("text:N")
             ),
         ]
     return figure(
@@ -279,7 +279,7 @@ def reliability(results: Results) -> tuple[Figure, ...]:
                 color=colour,
                 shape=variant_shape(results, legend=True),
                 tooltip=[
-                    "run:N",
+                    alt.Tooltip("run:N"),
                     alt.Tooltip("confidence:Q", format=".3f"),
                     alt.Tooltip("accuracy:Q", format=".3f"),
                     alt.Tooltip("count:Q", title="tokens", format=","),
@@ -342,9 +342,9 @@ def temperature(results: Results) -> tuple[Figure, ...]:
                 .mark_tick(orient="vertical", thickness=2, size=12)
                 .encode(
                     x=x,
-                    y=alt.value(alt.ExprRef("height - 8")),
+                    y=alt.YValue(alt.ExprRef("height - 8")),
                     color=colour,
-                    tooltip=["run:N", alt.Tooltip("t:Q", title="best temperature", format=".3f")],
+                    tooltip=[alt.Tooltip("run:N"), alt.Tooltip("t:Q", title="best temperature", format=".3f")],
                 )
             )
         made.append(

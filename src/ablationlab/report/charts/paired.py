@@ -148,7 +148,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
                 y=y,
                 color=colour,
                 tooltip=[
-                    "contrast:N",
+                    alt.Tooltip("contrast:N"),
                     alt.Tooltip("level:N", title="equivalence interval"),
                     alt.Tooltip("low:Q", title="from", format="+.5g"),
                     alt.Tooltip("high:Q", title="to", format="+.5g"),
@@ -162,8 +162,8 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
             color=colour,
             shape=variant_shape(results),
             tooltip=[
-                "contrast:N",
-                "seed:N",
+                alt.Tooltip("contrast:N"),
+                alt.Tooltip("seed:N"),
                 alt.Tooltip("delta:Q", title=f"difference{f', {unit}' if unit else ''}", format="+.5g"),
                 alt.Tooltip("value:Q", title="variant", format=".5g"),
                 alt.Tooltip("reference_value:Q", title="reference", format=".5g"),
@@ -174,7 +174,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
             y=y,
             color=colour,
             tooltip=[
-                "contrast:N",
+                alt.Tooltip("contrast:N"),
                 alt.Tooltip("delta:Q", title="mean difference", format="+.5g"),
                 alt.Tooltip("low:Q", title="interval from", format="+.5g"),
                 alt.Tooltip("high:Q", title="to", format="+.5g"),
@@ -241,7 +241,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
             y=y,
             color=variant_colour(results, legend=False),
             shape=variant_shape(results),
-            tooltip=["variant:N", "seed:N", alt.Tooltip("value:Q", format=".5g")],
+            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".5g")],
         )
         made.append(
             figure(

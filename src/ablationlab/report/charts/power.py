@@ -85,7 +85,7 @@ def power(results: Results) -> tuple[Figure, ...]:
             notes += readable_text(
                 mark,
                 mark={"align": "right", "dx": -6, "dy": -7, "color": QUIET[0], "fontSize": 11},
-                x=alt.value(alt.ExprRef("width")),
+                x=alt.XValue(alt.ExprRef("width")),
                 y=alt.Y("effect:Q"),
                 text=alt.Text("text:N"),
             )
@@ -98,8 +98,14 @@ def power(results: Results) -> tuple[Figure, ...]:
                 y=y,
                 color=colour,
                 detail=detail,
-                strokeDash=alt.condition("datum.reference == shown_baseline", alt.value([1, 0]), alt.value([2, 3])),
-                tooltip=["contrast:N", "seeds:Q", alt.Tooltip("effect:Q", title="detectable at 80 %", format=".4g")],
+                strokeDash=alt.StrokeDashValue(
+                    [2, 3], condition={"test": "datum.reference == shown_baseline", "value": [1, 0]}
+                ),
+                tooltip=[
+                    alt.Tooltip("contrast:N"),
+                    alt.Tooltip("seeds:Q"),
+                    alt.Tooltip("effect:Q", title="detectable at 80 %", format=".4g"),
+                ],
             ),
             alt.Chart(kept(observed))
             .transform_filter(BY_CONTRAST)
@@ -109,7 +115,11 @@ def power(results: Results) -> tuple[Figure, ...]:
                 y=y,
                 color=colour,
                 shape=variant_shape(results, legend=True),
-                tooltip=["contrast:N", "n:Q", alt.Tooltip("effect:Q", title="observed difference", format=".4g")],
+                tooltip=[
+                    alt.Tooltip("contrast:N"),
+                    alt.Tooltip("n:Q"),
+                    alt.Tooltip("effect:Q", title="observed difference", format=".4g"),
+                ],
             ),
         ]
         made.append(

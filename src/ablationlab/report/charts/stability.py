@@ -83,7 +83,7 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     chart = alt.layer(
         limit.mark_rule(color=BAD[0], strokeDash=[5, 4]).encode(x=alt.X("limit:Q")),
         limit.mark_text(align=align, dx=6 if align == "left" else -6, baseline="top", color=BAD[0], fontSize=11).encode(
-            x=alt.X("limit:Q"), y=alt.value(2), text=alt.Text("text:N")
+            x=alt.X("limit:Q"), y=alt.YValue(2), text=alt.Text("text:N")
         ),
         alt.Chart(kept(data))
         .transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
@@ -94,9 +94,9 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             color=variant_colour(results, legend=False),
             shape=variant_shape(results),
             tooltip=[
-                "run:N",
-                "regime:N",
-                "seed:N",
+                alt.Tooltip("run:N"),
+                alt.Tooltip("regime:N"),
+                alt.Tooltip("seed:N"),
                 alt.Tooltip("score:Q", format=".3g"),
                 alt.Tooltip("step:Q", title="at step"),
                 alt.Tooltip("why:N", title="reading"),
@@ -152,7 +152,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
             scale=alt.Scale(domain=seen, range=[ENDS[end] for end in seen]),
             legend=alt.Legend(title=None, orient="top"),
         ),
-        tooltip=["run:N", "end:N", alt.Tooltip("why:N", title="reading")],
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("end:N"), alt.Tooltip("why:N", title="reading")],
     )
     layers: list[Any] = [cells]
     if not many:
@@ -161,7 +161,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
                 x=x,
                 y=y,
                 text=alt.Text("mark:N"),
-                color=alt.condition("datum.end == 'not finished'", alt.value(QUIET[0]), alt.value(GROUND[0])),
+                color=alt.ColorValue(GROUND[0], condition={"test": "datum.end == 'not finished'", "value": QUIET[0]}),
             )
         )
     return (
@@ -213,7 +213,7 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
             y=alt.Y("share:Q", title="runs that have not diverged").scale(domain=[0, 1]).axis(format="%"),
             color=variant_colour(results, lines=True),
             strokeDash=variant_dash(results),
-            tooltip=["variant:N", "step:Q", alt.Tooltip("runs:N", title="left")],
+            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("step:Q"), alt.Tooltip("runs:N", title="left")],
         )
     )
     tests = () if len(results.regimes) > 1 else arms  # of several regimes the table below has them

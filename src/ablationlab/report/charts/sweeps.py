@@ -81,10 +81,10 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
                 "end:N", scale=alt.Scale(domain=["finished", "diverged"], range=["circle", "cross"]), legend=None
             ),
             tooltip=[
-                "run:N",
-                "variant:N",
+                alt.Tooltip("run:N"),
+                alt.Tooltip("variant:N"),
                 alt.Tooltip("lr:Q", title="learning rate", format=".3g"),
-                "seed:N",
+                alt.Tooltip("seed:N"),
                 alt.Tooltip("counted:Q", title=metric_name(metric), format=".4g"),
                 alt.Tooltip("why:N", title="reading"),
             ],
@@ -133,8 +133,8 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
             color=colour,
             shape=variant_shape(results),
             tooltip=[
-                "variant:N",
-                "seed:N",
+                alt.Tooltip("variant:N"),
+                alt.Tooltip("seed:N"),
                 alt.Tooltip("sensitivity:Q", format=".4g"),
                 alt.Tooltip("best_lr:Q", title="best rate", format=".3g"),
             ],
@@ -143,7 +143,7 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
             x=x,
             y=y,
             color=colour,
-            tooltip=["variant:N", alt.Tooltip("mean:Q", format=".4g"), alt.Tooltip("n:Q", title="seeds")],
+            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("mean:Q", format=".4g"), alt.Tooltip("n:Q", title="seeds")],
         ),
     )
     return (
@@ -196,18 +196,18 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
                 legend=alt.Legend(title="share of runs unstable", format=".0%", orient="top"),
             ),
             tooltip=[
-                "variant:N",
+                alt.Tooltip("variant:N"),
                 alt.Tooltip("rate:N", title="learning rate"),
                 alt.Tooltip("n:Q", title="runs"),
-                "unstable:Q",
-                "diverged:Q",
+                alt.Tooltip("unstable:Q"),
+                alt.Tooltip("diverged:Q"),
             ],
         ),
         base.mark_text(fontSize=12, fontWeight=600).encode(
             x=x,
             y=y,
             text=alt.Text("text:N"),
-            color=alt.condition("datum.share > 0.25", alt.value(GROUND[0]), alt.value(INK[0])),
+            color=alt.ColorValue(INK[0], condition={"test": "datum.share > 0.25", "value": GROUND[0]}),
         ),
     )
     return (

@@ -246,7 +246,7 @@ def mean_and_range(results: Results, base: Any, x: alt.X, title: str, scale: alt
             y=alt.Y("mean:Q", title=title, scale=scale),
             color=colour,
             strokeDash=variant_dash(results),
-            strokeWidth=alt.condition("datum.variant == shown_baseline", alt.value(3.2), alt.value(2.2)),
+            strokeWidth=alt.StrokeWidthValue(2.2, condition={"test": "datum.variant == shown_baseline", "value": 3.2}),
         ),
     ]
 

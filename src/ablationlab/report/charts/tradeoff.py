@@ -117,15 +117,15 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             # Points that coincide show as rings within rings.
             size=alt.Size("place:O", legend=None).scale(range=[90, 90 + 160 * max(1, min(len(data) - 1, 4))]),
             tooltip=[
-                "variant:N",
-                "regime:N",
+                alt.Tooltip("variant:N"),
+                alt.Tooltip("regime:N"),
                 alt.Tooltip("gain:Q", title="stability gain, points", format="+.1f"),
                 alt.Tooltip("gain_low:Q", title="  from", format="+.1f"),
                 alt.Tooltip("gain_high:Q", title="  to", format="+.1f"),
                 alt.Tooltip("cost:Q", title=f"cost, {unit or metric}", format="+.4g"),
                 alt.Tooltip("cost_low:Q", title="  from", format="+.4g"),
                 alt.Tooltip("cost_high:Q", title="  to", format="+.4g"),
-                "decision:N",
+                alt.Tooltip("decision:N"),
             ],
         ),
     ]
@@ -195,8 +195,8 @@ def label_places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
 
 def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
     """Words in a corner of the plane, placed in pixels of the view."""
-    at_x = alt.value(alt.ExprRef("width - 8")) if x else alt.value(8)
-    at_y = alt.value(8) if baseline == "top" else alt.value(alt.ExprRef("height - 8"))
+    at_x = alt.XValue(alt.ExprRef("width - 8") if x else 8)
+    at_y = alt.YValue(8 if baseline == "top" else alt.ExprRef("height - 8"))
     mark = alt.Chart(kept([{"text": text}])).mark_text(
         align=align, baseline=baseline, color=QUIET[0], fontStyle="italic", fontSize=11
     )
