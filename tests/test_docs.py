@@ -120,6 +120,8 @@ def test_the_reference_lists_names_and_fields(reference):
     for kind in ("plan", "run", "result", "checkpoint", "evaluation", "analysis", "verdict"):
         assert f"## `kind: {kind}`" in records
     assert "| `matmul_flops` |" in records
+    assert "`keep-provisionally`" in records, "codes have their values"
+    assert r"\*" not in records, "names in docstrings are code"
 
 
 def test_every_relative_link_works_on_github():

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -482,7 +483,20 @@ def records_page() -> str:
     text.append("## Parts of records")
     for part in record_parts():
         text += _fields(part, f"### {part.__name__}")
+    text += ["## Codes", "The values of fields that hold a code. Page, paper and terminal make sentences from them."]
+    rows = [
+        (f"`{kind.__name__}`", _cell(inspect.getdoc(kind) or ""), ", ".join(f"`{code.value}`" for code in kind))
+        for kind in codes()
+    ]
+    text.append(_table(("type", "says", "values"), rows))
     return "\n\n".join(text) + "\n"
+
+
+def codes() -> list[type[Enum]]:
+    """Every enumeration that a field of a record has as its type, by name."""
+    kinds = [*record_kinds(), *record_parts()]
+    found = {inner for kind in kinds for inner in _types(kind) if issubclass(inner, Enum)}
+    return sorted(found, key=lambda kind: kind.__name__)
 
 
 def _fields(kind: Any, heading: str) -> Iterator[str]:
@@ -523,19 +537,22 @@ class _Annotated:
 
 def _inner(kind: Any) -> list[type]:
     """The stored types that the fields of one name; settings have a page of their own."""
-    found: list[type] = []
+    return [
+        inner
+        for inner in _types(kind)
+        if inner.__module__ != settings.__name__
+        and (hasattr(inner, "model_fields") or hasattr(inner, "__dataclass_fields__"))
+    ]
+
+
+def _types(kind: Any) -> Iterator[type]:
+    """Every class of this package in the annotations of a type's fields."""
     waiting = [field.annotation for field in _fields_of(kind).values()]
     while waiting:
         annotation = waiting.pop()
         waiting += getattr(annotation, "__args__", ())
-        own = inspect.isclass(annotation) and annotation.__module__.startswith("ablationlab.")
-        if (
-            own
-            and annotation.__module__ != settings.__name__
-            and (hasattr(annotation, "model_fields") or hasattr(annotation, "__dataclass_fields__"))
-        ):
-            found.append(annotation)
-    return found
+        if inspect.isclass(annotation) and annotation.__module__.startswith("ablationlab."):
+            yield annotation
 
 
 def _annotation(annotation: Any) -> str:
@@ -558,7 +575,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _cell(text: str) -> str:
     """Text for a cell: escaped but for names in backquotes."""
-    pieces = re.split(r"(``[^`]+``|`[^`]+`)", " ".join(text.split()))
+    pieces = re.split(r"(``[^`]+``|`[^`]+`)", re.sub(r"(?<!\S)\*([\w.]+)\*", r"`\1`", " ".join(text.split())))
     return "".join(
         "`" + piece.strip("`").replace("|", "¦") + "`" if piece.startswith("`") else markdown(piece) for piece in pieces
     )
