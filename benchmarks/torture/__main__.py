@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import clusters, kills, limits, records, studies
-from .study import command, fingerprint, run_words, warm, write_study
+from .study import command, fingerprint, run_words, warm, write_replication, write_study
 
 Found = tuple[Counter[str], list[str]]
 
@@ -62,6 +62,7 @@ def _campaigns(here: Path, size: float, seed: int) -> dict[str, Callable[[], Fou
             shutil.copytree(planned, calm)
             ended = command(*run_words(study, calm))
             assert ended.code == 0, ended.text
+            write_replication(calm)
             made["whole"] = study, planned, calm, fingerprint(calm)
         return made["whole"]
 

@@ -1,6 +1,6 @@
 """Random kills over the whole pipeline: planning, training, scoring, analysis and report; and over `data prepare`.
 
-A study is killed once or more at random moments (its main process, its process group, or a single worker), then run to its
+A study is killed four times at random moments (its main process, its process group, or a single worker), then run to its
 end. Every file must then be that of a study which nothing disturbed, and the chain of hashes must hold.
 """
 
@@ -18,8 +18,12 @@ from .study import Command, command, differing, fingerprint, run_words, write_st
 Counts = Counter[str]
 
 
+#: Of every study.
+KILLS = 4
+
+
 def campaign(here: Path, count: int, seed: int) -> tuple[Counts, list[str]]:
-    """*count* studies, each killed at least once; what happened, and what should not have."""
+    """*count* kills and a few more, `KILLS` of every study; what happened, and what should not have."""
     draw, counts, failures = random.Random(seed), Counts(), list[str]()
     study = write_study(here)
     planned = here / "planned"
@@ -31,18 +35,24 @@ def campaign(here: Path, count: int, seed: int) -> tuple[Counts, list[str]]:
     length = time.monotonic() - began
     assert reference.code == 0, reference.text
     expected = fingerprint(calm)
-    for number in range(count):
+    while (number := counts["studies killed"]) * KILLS < count:
         folder = here / f"killed-{number}"
         shutil.copytree(planned, folder)
-        told = list[str]()
-        while len(told) < 1 + (number % 3 == 0):
-            whom, moment = draw.choice(("main", "group", "worker")), draw.uniform(0, length)
+        told, hits = list[str](), 0
+        while hits < KILLS:
+            # The later the kill, the less is left to do.
+            whom, moment = draw.choice(("main", "group", "worker")), draw.uniform(0, length / (1 + hits / 2))
             running = Command(run_words(study, folder))
             time.sleep(moment)
             hit = running.kill(whom, signal.SIGKILL)
             ended = running.wait()
             told.append(f"{whom} at {moment:.1f} of {length:.1f} s")
-            counts[f"kills ({whom})"] += hit and ended.code != 0
+            if not hit or ended.code == 0:  # too late, or there was no worker
+                counts["kills that hit nothing"] += 1
+                length *= 0.8
+                continue
+            hits += 1
+            counts[f"kills ({whom})"] += 1
             if ended.code != -signal.SIGKILL and not ended.clean:
                 failures.append(f"killing {told[-1]}: {ended.text[-400:]}")
         again = command(*run_words(study, folder))

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from ablationlab.records.plan import Plan
+from ablationlab.records.replication import Replication
 from ablationlab.records.storage import TEMPORARY
 
 STUDY = """
@@ -71,6 +73,23 @@ def write_study(folder: Path) -> Path:
     (folder / "text.txt").write_text("\n".join(lines) + "\n")
     (folder / "study.toml").write_text(STUDY)
     return folder / "study.toml"
+
+
+def write_replication(folder: Path) -> None:
+    """An empty replication.json, to be damaged."""
+    texts = dict.fromkeys(("table", "title", "about", "citation", "date", "table_hash", "study"), "x")
+    nothing = dict.fromkeys(("changed", "changed_beside", "figures", "directions"), ())
+    plan_hash = Plan.read(folder / "plan.lock").plan_hash
+    record = {
+        **texts,
+        **nothing,
+        "url": None,
+        "source_hash": plan_hash,
+        "runs_ended": 6,
+        "runs_planned": 6,
+        "level": 0.95,
+    }
+    Replication.model_validate(record).create(folder / "replication.json")
 
 
 @dataclass(frozen=True)

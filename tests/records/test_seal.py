@@ -16,6 +16,7 @@ from ablationlab import pipeline
 from ablationlab.analysis import analyze, read_results
 from ablationlab.core.errors import MismatchError, RecordError
 from ablationlab.pipeline import conclude
+from ablationlab.records import seal, storage
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.evaluation import Evaluation
 from ablationlab.records.plan import Plan
@@ -161,6 +162,21 @@ def test_curves_that_no_run_keeps_are_not_missed_and_change_no_number(folder):
     page = make_report(folder, parts=["page"], say=lambda text: None)[0].read_text()
     assert "altered-records" not in page
     assert "Not kept, to save room: metrics.jsonl of all" in page
+
+
+def test_a_page_reads_every_curve_once(folder, monkeypatch):
+    opened: list[Path] = []
+
+    def counted(path: Path) -> int:
+        opened.append(path)
+        return descriptor(path)
+
+    descriptor = storage._descriptor
+    monkeypatch.setattr(storage, "_descriptor", counted)
+    seal._digests.clear()
+    make_report(folder, parts=["page"], say=lambda text: None)
+    curves = [path for path in opened if path.name == "metrics.jsonl"]
+    assert len(curves) == len({*curves}) == len(list(folder.glob("runs/*/metrics.jsonl")))
 
 
 def test_lowering_three_losses_no_longer_turns_the_verdict(tmp_path):

@@ -32,7 +32,7 @@ from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import AMENDMENTS, LOOKS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
 from ablationlab.records.run import Result, RunRecord, TrainerFailure, read_curves, read_progress
-from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash
+from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash, hash_known
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, inside
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
 
@@ -268,8 +268,24 @@ class Run:
 
     @cached_property
     def curves(self) -> Mapping[str, FloatArray]:
-        """metrics.jsonl by column; empty before the first step."""
-        return self._read(self.folder.metrics, read_curves if self.folder.done else read_progress) or {}
+        """metrics.jsonl by column; empty before the first step. A file that is not hashed yet is hashed as it is parsed."""
+        path = self.folder.metrics
+        if not self.folder.done:
+            return self._read(path, read_progress) or {}
+        if self.unsealed or self.seal is None or not path.is_file() or hash_known(path):
+            return self._read(path, read_curves) or {}
+        return self.reader.read(path, self._hashed_curves) or {}
+
+    def _hashed_curves(self, path: Path) -> Mapping[str, FloatArray]:
+        sealed = self.sealed(path)
+        assert sealed is not None
+        try:
+            curves = read_curves(path)
+        except RecordError:
+            self.reader.check(path, sealed)  # that it was altered says more
+            raise
+        self.reader.check(path, sealed)
+        return curves
 
     @cached_property
     def state(self) -> State:

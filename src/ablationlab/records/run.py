@@ -5,8 +5,10 @@ docs/records.md explains the folder; `storage` has what they share and where the
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +21,7 @@ from pydantic import Field
 from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Drift, Environment
 from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, Plan, PlannedRun, RunRole, WithRecipe
-from ablationlab.records.seal import MEND_RUN, SealedRecord
+from ablationlab.records.seal import MEND_RUN, SealedRecord, remember_hash
 from ablationlab.records.settings import file_name
 from ablationlab.records.storage import (
     SCHEMA_VERSION,
@@ -295,17 +297,20 @@ def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
     """The numbers of a metrics.jsonl by column, NaN where a line lacks one; columns that are not known are read too.
 
     A torn last line is left out, any other damage is named. Of a run that has not *ended*, what follows a damaged line is
-    left out: a resumed run cuts it off, and checks the rest against its checkpoint.
+    left out: a resumed run cuts it off, and checks the rest against its checkpoint. The file is hashed on the way.
     """
     import numpy as np
 
     columns: dict[str, array[float]] = {}
     rows = 0
     with open_regular(path) as file:
+        found = os.fstat(file.fileno())
         header = file.readline()
+        sha256 = hashlib.sha256(header)
         if header.endswith(b"\n"):
             _check_header(path, header)
         while chunk := list(islice(file, _LINES)):
+            sha256.update(b"".join(chunk))
             if not chunk[-1].endswith(b"\n"):
                 chunk.pop()
             parsed, damage = _parsed(chunk)
@@ -315,6 +320,8 @@ def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
             rows += len(parsed)
             if damage is not None:
                 break
+        else:
+            remember_hash(path, found, sha256.hexdigest())
     return {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -118,13 +119,26 @@ def check_sealed(folder: RunFolder, *paths: Path) -> None:
 _digests: dict[Path, tuple[tuple[int, int, int], str]] = {}
 
 
+def remember_hash(path: Path, found: os.stat_result, sha256: str) -> None:
+    """The hash of a file that was read for another reason, so that it need not be read again."""
+    _digests[path] = (_stamp(found), sha256)
+
+
+def hash_known(path: Path) -> bool:
+    """Whether this process has hashed the file as it is."""
+    return path in _digests and _digests[path][0] == _stamp(path.stat())
+
+
+def _stamp(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
 def file_hash(path: Path) -> str:
     """SHA-256 of a file, in hex; `ABSENT` where there is none."""
     try:
         found = path.stat()
-        stamp = (found.st_size, found.st_mtime_ns, found.st_ino)
-        if path not in _digests or _digests[path][0] != stamp:
-            _digests[path] = (stamp, sha256_file(path))
+        if path not in _digests or _digests[path][0] != _stamp(found):
+            remember_hash(path, found, sha256_file(path))
     except FileNotFoundError:
         return ABSENT
     except OSError as error:

@@ -46,6 +46,7 @@ def make_report(
     opened = Results.open(folder, cache={})
     if wanted & {"figures", "paper"}:
         start_converters()  # beside the imports that analysis and charts take
+    read_drawn(opened)
     results = with_analysis(opened, say)
     from altair.utils.schemapi import debug_mode
 
@@ -77,6 +78,17 @@ def make_report(
                 except AblationLabError as error:
                     say(f"No {part}: {error}")
     return [path for path in written if path.exists()]  # where no chart could be drawn, there are no figures
+
+
+def read_drawn(results: Results) -> None:
+    """Parse the curves that are drawn, which hashes them: each file is then read once, before anything is shown."""
+    from ablationlab.report.charts.curves import main_runs
+    from ablationlab.report.charts.theme import drawn_seeds
+
+    seeds = drawn_seeds(results)
+    for run in main_runs(results):
+        if run.seed in seeds:
+            _ = run.curves
 
 
 def _problem_lines(problems: Iterable[Damage]) -> list[str]:
@@ -118,7 +130,7 @@ def with_analysis(results: Results, say: Say) -> Results:
 
     for name in ("analysis.json", "verdict.json"):
         if name in results.reader.damage:
-            say(f"{name} {results.reader.damage[name].text}: regenerated from the records.")
+            say(f"{name} cannot be used ({results.reader.damage[name].text}): regenerated from the records.")
     if results.stale:
         why = "; ".join(wording.stale(reason) for reason in results.stale[:2])
         say(f"The analysis on disk is not that of these records ({why}): regenerated.")
