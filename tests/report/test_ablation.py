@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ablationlab.analysis.answer import answer
+from ablationlab.analysis.answer import answer, verdict_sentence
+from ablationlab.analysis.wording import verdict_words
 from ablationlab.records.results import Results
 from ablationlab.report.make import with_analysis
 from ablationlab.report.tables import ablation_table
@@ -93,6 +96,49 @@ def test_a_registered_contrast_between_variants_is_answered(tmp_path: Path):
     size = results.analysis.comparison("validation_loss", "default", "rmsnorm", "layernorm").delta
     text = answer(results.analysis, results.verdict)
     assert f"Against layernorm: rmsnorm is worse by {size:.2f}" in text
+
+
+LOSSES = {"none": 2.0, "small": 1.9, "middle": 1.8, "best": 1.5}
+
+
+def _ranked_study(folder: Path, losses: dict[str, float], contrasts: Sequence[tuple[str, str]] = ()) -> Results:
+    place = {name: number for number, name in enumerate(losses, 2)}
+
+    def ended(variant: str, regime: str, seed: int):
+        return {"validation_loss": losses[variant] + 0.003 * (seed * place[variant] % 11)}
+
+    loss = {"metric": "validation_loss", "smallest_effect": 0.05}
+    criteria = [{**loss, "role": "primary"}, *({**loss, "contrast": list(pair)} for pair in contrasts)]
+    tables = {name: {"training": {"weight_decay": 0.01 * n}} for n, name in enumerate(losses) if name != "none"}
+    build(folder, study(variants=tables | {"none": {}}, baseline="none", criteria=criteria), outcomes=ended)
+    return with_analysis(Results.open(folder), say=lambda text: None)
+
+
+def test_winners_stand_by_their_gain_and_none_is_said_to_be_the_best_untested(tmp_path: Path):
+    results = _ranked_study(tmp_path, LOSSES)
+    text = answer(results.analysis, results.verdict)
+    assert "se best, middle or small" in text
+    assert "Which of them is best is not shown." in text
+
+
+def test_a_winner_that_another_winner_beats_is_not_recommended(tmp_path: Path):
+    results = _ranked_study(tmp_path, LOSSES, [("small", "best"), ("best", "middle")])
+    text = answer(results.analysis, results.verdict)
+    assert "se best rather than middle or small" in text
+    assert "Which of them" not in text
+    assert "Against best: small is worse by 0.395" in text
+    small = next(decided for decided in results.verdict.verdicts if decided.variant == "small")
+    assert verdict_sentence(results.analysis, results.verdict, small)[0].startswith("small is not the first choice")
+    assert "best, which is shown better than small." in verdict_words(results.analysis, small).recommendation
+
+
+def test_many_variants_of_one_decision_are_counted_after_those_to_use(tmp_path: Path):
+    noise = {f"change-{n}": 2.5 + n for n in range(6)}
+    results = _ranked_study(tmp_path, {"none": 2.0, **noise, "best": 1.5})
+    text = answer(results.analysis, results.verdict)
+    assert re.match(r"(Use|For now use) best", text)
+    assert "The other 6 variants are worse by 5.5" in text
+    assert "change-3" not in text
 
 
 def test_a_regime_that_is_not_registered_and_decides_the_same_is_not_told(tmp_path: Path):

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablationlab.analysis.verdict.evidence import gather
-from ablationlab.analysis.wording import change, difference_of, listed, margin_of, name_of, the_baseline
+from ablationlab.analysis.wording import (
+    ADOPTED,
+    better_variants,
+    change,
+    difference_of,
+    listed,
+    margin_of,
+    name_of,
+    the_baseline,
+)
 from ablationlab.core.format import count, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
@@ -22,7 +31,7 @@ MOST_GROUPS, MOST_IN_REGIMES = 4, 2
 MOST_VARIANTS = 6
 #: More differences than this are told by the smallest and the largest.
 MOST_SIZES = 3
-#: More variants than this, of one decision, are counted, and the best of them is named.
+#: More variants than this, of one decision, are counted.
 MOST_NAMED = 4
 #: Variants, at most, whose decisions in regimes that are not registered are told, too.
 MOST_LEADS = 3
@@ -49,12 +58,12 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
     if registered and _too_many(groups, verdicts):
         others = [decided for decided in verdicts if decided.label != "registered"]
         if others and len({decided.variant for decided in others}) <= MOST_LEADS:
-            leads = f" Not registered, leads only: {_counted(analysis, others)}"
+            leads = f" Not registered, leads only: {_counted(analysis, verdict, others)}"
         verdicts, groups = registered, _groups(registered)
     if _too_many(groups, verdicts):
-        text = _counted(analysis, verdicts)
+        text = _counted(analysis, verdict, verdicts)
     else:
-        told = sorted(groups, key=lambda group: group.label == "exploratory")
+        told = sorted(groups, key=lambda group: (group.label == "exploratory", group.decision not in ADOPTED))
         known = {(decided.variant, decided.decision) for decided in registered}
         if registered:  # what is not registered and decides the same says nothing new
             told = [
@@ -63,12 +72,13 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
                 if group.label == "registered" or any((v.variant, v.decision) not in known for v in group.verdicts)
             ]
         mixed = len({group.label for group in groups}) > 1
-        what = [group_sentence(analysis, group)[0] for group in told]
+        sentences = [group_sentence(analysis, verdict, group, alone=False) for group in told]
+        what = [lead for lead, _ in sentences]
         text = " ".join(
-            _told(analysis, group, mixed=mixed, again=lead in what[:place])
-            for place, (group, lead) in enumerate(zip(told, what, strict=True))
+            _told(group, lead, rest, mixed=mixed, again=lead in what[:place])
+            for place, (group, (lead, rest)) in enumerate(zip(told, sentences, strict=True))
         )
-    text = " ".join([text + leads, *_between_variants(analysis)])
+    text = " ".join([text + leads, *_between_variants(analysis, every=not registered)])
     if interim:
         return f"Interim, not all runs have ended, so nothing is inferred yet. {text}"
     if all(decided.label == "exploratory" for decided in verdict.verdicts):
@@ -76,19 +86,23 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
     return text
 
 
-def _between_variants(analysis: Analysis) -> list[str]:
-    """``Against winners: without-muon is worse by 0.12 nats/token.`` for every variant that a registered contrast names."""
+def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:
+    """``Against winners: without-muon is worse by 0.12 nats/token.`` for every variant that a registered contrast names.
+
+    *every*: nothing was registered, so any contrast counts.
+    """
     asked = [
         comparison
         for comparison in analysis.comparisons
-        if comparison.label == "registered"
+        if (every or comparison.label == "registered")
         and comparison.reference != analysis.baseline
         and comparison.metric == analysis.primary
         and comparison.delta is not None
     ]
     sentences = []
     for (reference, regime), comparisons in grouped(((c.reference, c.regime), c) for c in asked).items():
-        shown = grouped((comparison.outcome, comparison) for comparison in comparisons)
+        ordered = sorted(comparisons, key=lambda comparison: -abs(comparison.delta or 0.0))
+        shown = grouped((comparison.outcome, comparison) for comparison in ordered)
         clauses = [
             f"{listed(comparison.variant for comparison in shown[outcome])} "
             f"{'are' if len(shown[outcome]) > 1 else 'is'} {outcome} by {_amounts(shown[outcome])}"
@@ -107,18 +121,17 @@ def _too_many(groups: Sequence[AlikeVerdicts], verdicts: Sequence[VariantVerdict
     return crowded or len(groups) > (MOST_IN_REGIMES if several else MOST_GROUPS)
 
 
-def _told(analysis: Analysis, group: AlikeVerdicts, *, mixed: bool, again: bool) -> str:
+def _told(group: AlikeVerdicts, lead: str, rest: str, *, mixed: bool, again: bool) -> str:
     """*again*: what to do was said before, for another reason."""
-    lead, rest = group_sentence(analysis, group)
     if mixed and group.label == "exploratory":
         return f"Not registered, a lead only: {lead} {rest}"
     return rest if again else f"{lead} {rest}"
 
 
-def verdict_sentence(analysis: Analysis, decided: VariantVerdict) -> tuple[str, str]:
+def verdict_sentence(analysis: Analysis, verdict: Verdict, decided: VariantVerdict) -> tuple[str, str]:
     """What to do, and why in a few words."""
     return group_sentence(
-        analysis, AlikeVerdicts(decided.decision, decided.rule, decided.label, (decided.regime,), (decided,))
+        analysis, verdict, AlikeVerdicts(decided.decision, decided.rule, decided.label, (decided.regime,), (decided,))
     )
 
 
@@ -134,49 +147,40 @@ def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison |
     return next((comparison for comparison in asked if comparison.n), None)
 
 
-def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
-    """The same for variants that share their decision."""
+def group_sentence(
+    analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, alone: bool = True
+) -> tuple[str, str]:
+    """The same for variants that share their decision; unless *alone*, many of them are "the other nine"."""
+    if group.decision in ADOPTED:
+        return _use(analysis, verdict, group)
     first = group.verdicts[0]
-    names, several = listed(decided.variant for decided in group.verdicts), len(group.verdicts) > 1
-    either = listed((decided.variant for decided in group.verdicts), "or")
+    names, several = _names(analysis, group, alone=alone), len(group.verdicts) > 1
+    begin = names.capitalize() if len(group.verdicts) > MOST_NAMED and not alone else names
     base = the_baseline(first.reference)
     where, size = _where(analysis, group.regimes), _sizes(analysis, group)
     registered = "registered" if group.label == "registered" else "asked for"
-    rate = ", at this learning rate" if _one_rate(analysis) else ""
     it = "Each" if several else "It"
     match group.decision:
-        case Decision.ADOPT:
-            return f"Use {either}{where}{rate}.", f"{it} is better than {base}{size}{_no_less_stable(analysis, first)}."
-        case Decision.ADOPT_PROVISIONALLY:
-            return (
-                f"For now use {either}{where}{rate}.",
-                f"{it} is better than {base}{size}, but not everything that must hold is shown.",
-            )
-        case Decision.ADOPT_IN_REGIME:
-            return (
-                f"Use {either}{where}.",
-                f"{it} trains stably where {base} does not, and costs no more than the margins that were {registered}.",
-            )
         case Decision.TRADE_OFF if group.rule == Rule.RESTORES_STABILITY:
             return (
-                f"{names} {'have' if several else 'has'} a price{where}.",
+                f"{begin} {'have' if several else 'has'} a price{where}.",
                 f"{it} trains stably where {base} does not, but may cost more than the margins that were {registered}.",
             )
         case Decision.TRADE_OFF if first.reason == Reason.BETTER_WITH_BAD_RUNS:
             return (
-                f"{names} may have a price{where}.",
+                f"{begin} may have a price{where}.",
                 f"{it} is better than {base}{size}, but single runs are bad in something else that was {registered}: "
                 "look at them.",
             )
         case Decision.TRADE_OFF:
             return (
-                f"{names} {'have' if several else 'has'} a price{where}.",
+                f"{begin} {'have' if several else 'has'} a price{where}.",
                 f"{it} is better than {base}{size}, but worse in something else that was {registered}.",
             )
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.BAD_RUNS:
             return (
                 f"Keep {base}{where} for now.",
-                f"{names} {'look' if several else 'looks'} worse, but {_bad_runs(analysis, group)}.",
+                f"{begin} {'look' if several else 'looks'} worse, but {_bad_runs(analysis, group)}.",
             )
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.FAILS_MORE:
             return (
@@ -187,17 +191,17 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
         case Decision.KEEP_PROVISIONALLY:
             return (
                 f"Keep {base}{where} for now.",
-                f"{names} diverged on seeds where the baseline did not, and nothing that is shown outweighs it.",
+                f"{begin} diverged on seeds where the baseline did not, and nothing that is shown outweighs it.",
             )
         case Decision.KEEP_BASELINE:
             verb = "are" if several else "is"
             return (
                 f"Keep {base}{where}.",
-                f"{names} {verb} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}.",
+                f"{begin} {verb} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}.",
             )
         case Decision.TIE:
             return (
-                f"{names} {'tie' if several else 'ties'} with {base}{where}.",
+                f"{begin} {'tie' if several else 'ties'} with {base}{where}.",
                 f"{'All' if several else 'They'} are equivalent within the smallest effect that was {registered}"
                 f"{_within(analysis, first)}.",
             )
@@ -210,7 +214,7 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
         case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_LESS_STABLE:
             return (
                 f"Undecided{where}.",
-                f"{names} {'are' if several else 'is'} more stable on the runs that are there, but runs are missing that may "
+                f"{begin} {'are' if several else 'is'} more stable on the runs that are there, but runs are missing that may "
                 "have failed.",
             )
         case Decision.INCONCLUSIVE:
@@ -221,6 +225,66 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
             )
         case Decision.NO_VERDICT:
             return f"No verdict{where} on {names}.", "Nothing that was measured can tell models apart here."
+
+
+def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts) -> tuple[str, str]:
+    """What to use, the largest gain first: no variant that another one to use is shown to beat."""
+    alike, lost = _by_size(analysis, group), _beaten(analysis, verdict)
+    beaten = [decided for decided in alike if any((decided.variant, regime) in lost for regime in group.regimes)]
+    best = [decided for decided in alike if decided not in beaten] or alike
+    them = AlikeVerdicts(group.decision, group.rule, group.label, group.regimes, tuple(best))
+    where, size, several = _where(analysis, group.regimes), _sizes(analysis, them), len(best) > 1
+    base = the_baseline(best[0].reference)
+    it, trains, costs = ("They are", "They train", "cost") if several else ("It is", "It trains", "costs")
+    match group.decision:
+        case Decision.ADOPT:
+            rest = f"{it} better than {base}{size}{_no_less_stable(analysis, best[0])}."
+        case Decision.ADOPT_PROVISIONALLY:
+            rest = f"{it} better than {base}{size}, but not everything that must hold is shown."
+        case _:
+            registered = "registered" if group.label == "registered" else "asked for"
+            rest = f"{trains} stably where {base} does not, and {costs} no more than the margins that were {registered}."
+    if len(beaten) == len(alike):
+        names = listed(decided.variant for decided in beaten)
+        return f"{names} {'are' if several else 'is'} not the first choice{where}.", rest
+    named = [decided.variant for decided in best[:MOST_NAMED]]
+    more = len(best) - len(named)
+    either = listed([*named, *([f"one of {count(more)} more"] if more else [])], "or")
+    rather = f" rather than {listed((decided.variant for decided in beaten), 'or')}" if beaten else ""
+    now = "For now use" if group.decision == Decision.ADOPT_PROVISIONALLY else "Use"
+    one_rate = group.decision != Decision.ADOPT_IN_REGIME and _one_rate(analysis)
+    rate = ", at this learning rate" if one_rate else ""
+    return f"{now} {either}{rather}{where}{rate}.", rest + (" Which of them is best is not shown." if several else "")
+
+
+def _beaten(analysis: Analysis, verdict: Verdict) -> set[tuple[str, str]]:
+    """(variant, regime) of what is adopted where another adopted variant is shown better."""
+    use = [decided for decided in verdict.verdicts if decided.decision in ADOPTED]
+    places = {(decided.variant, decided.regime) for decided in use}
+    return {
+        (decided.variant, decided.regime)
+        for decided in use
+        if any((name, decided.regime) in places for name in better_variants(analysis, decided))
+    }
+
+
+def _by_size(analysis: Analysis, group: AlikeVerdicts) -> list[VariantVerdict]:
+    """Its verdicts, the largest difference first; as they stand where regimes or metrics make sizes unlike."""
+    compared = {decided.variant: main_comparison(analysis, decided) for decided in group.verdicts}
+    known = {name: found for name, found in compared.items() if found is not None and found.delta is not None}
+    alike = len(known) == len(compared) and len({found.metric for found in known.values()}) == 1
+    if not alike or len(group.regimes) > 1:
+        return list(group.verdicts)
+    return sorted(group.verdicts, key=lambda decided: -abs(known[decided.variant].delta or 0.0))
+
+
+def _names(analysis: Analysis, group: AlikeVerdicts, *, alone: bool) -> str:
+    """The variants by the size of their difference; more than `MOST_NAMED` are counted."""
+    names = [decided.variant for decided in _by_size(analysis, group)]
+    every = len(analysis.variants) - 1
+    if len(names) <= MOST_NAMED or alone:
+        return listed(names)
+    return f"all {count(every)} variants" if len(names) == every else f"the other {count(len(names))} variants"
 
 
 def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
@@ -271,12 +335,21 @@ _DECIDED = {
 }
 
 
-def _counted(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> str:
+def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> str:
     """``layernorm: use it in deep and no-warmup, keep the baseline in 4 of 6 regimes.`` for every variant; in one regime
     ``Use: rotary and muon. Undecided: swiglu.``"""
     sentences = []
     if len(places := {decided.regime for decided in verdicts}) == 1:
-        alike = grouped((_DECIDED[decided.decision].replace(" it", ""), decided) for decided in verdicts)
+        beaten = _beaten(analysis, verdict)
+        alike = grouped(
+            (
+                "better than the baseline, but worse than another variant"
+                if (decided.variant, decided.regime) in beaten
+                else _DECIDED[decided.decision].replace(" it", ""),
+                decided,
+            )
+            for decided in verdicts
+        )
         for words, members in sorted(alike.items(), key=lambda item: not item[0].startswith("use")):
             sentences.append(f"{words[:1].upper()}{words[1:]}: {_named(analysis, members, len(verdicts))}.")
         return " ".join([*sentences, *(["Every arm has its own best learning rate."] if places == {TUNED} else [])])
@@ -292,16 +365,18 @@ def _counted(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> str:
 
 
 def _named(analysis: Analysis, alike: Sequence[VariantVerdict], judged: int) -> str:
-    """The variants; of many, how many of all that were *judged*, and the best by the primary metric."""
+    """The variants, the largest difference first; of many, how many of all that were *judged*, and the largest gain."""
+    first = alike[0]
+    group = AlikeVerdicts(first.decision, first.rule, first.label, (first.regime,), tuple(alike))
     if len(alike) <= MOST_NAMED:
-        return listed(decided.variant for decided in alike)
+        return listed(decided.variant for decided in _by_size(analysis, group))
     known = [(decided, main_comparison(analysis, decided)) for decided in alike]
     sized = [(decided, it) for decided, it in known if it is not None and it.delta is not None and it.direction]
     text = f"{count(len(alike))} of {count(judged)} variants"
-    if not sized or len({it.metric for _, it in sized}) > 1:
+    if first.decision not in ADOPTED or not sized or len({it.metric for _, it in sized}) > 1:
         return text
     best, comparison = min(sized, key=lambda pair: (pair[1].delta or 0.0) * (1 if pair[1].direction == "lower" else -1))
-    return f"{text}, the best of them {best.variant} ({change(comparison)})"
+    return f"{text}, the largest gain that of {best.variant} ({change(comparison)})"
 
 
 def _where(analysis: Analysis, regimes: tuple[str, ...]) -> str:
@@ -319,7 +394,7 @@ def _one_rate(analysis: Analysis) -> bool:
 
 def _sizes(analysis: Analysis, group: AlikeVerdicts) -> str:
     """`` by 0.012 and 0.010 nats/token in validation loss``; nothing for several regimes, which have sizes of their own."""
-    compared = [main_comparison(analysis, decided) for decided in group.verdicts]
+    compared = [main_comparison(analysis, decided) for decided in _by_size(analysis, group)]
     known = [comparison for comparison in compared if comparison is not None and comparison.delta is not None]
     if len(known) < len(compared) or len({comparison.metric for comparison in known}) > 1:
         return ""
@@ -330,10 +405,10 @@ def _sizes(analysis: Analysis, group: AlikeVerdicts) -> str:
 
 
 def _amounts(comparisons: Sequence[Comparison]) -> str:
-    """``0.012 and 0.010 nats/token``; of many, the smallest and the largest: ``0.385 to 0.706 nats/token``."""
+    """``0.012 and 0.010 nats/token``; of many, the largest and the smallest: ``0.706 down to 0.385 nats/token``."""
     if len(comparisons) > MOST_SIZES:
-        ends = sorted(comparisons, key=lambda comparison: abs(comparison.delta or 0.0))
-        comparisons, joined = (ends[0], ends[-1]), " to ".join
+        ends = sorted(comparisons, key=lambda comparison: -abs(comparison.delta or 0.0))
+        comparisons, joined = (ends[0], ends[-1]), " down to ".join
     else:
         joined = listed
     sizes = [(shown.size, shown.unit) for shown in map(difference_of, comparisons)]

@@ -1026,7 +1026,26 @@ def _advised(evidence: Evidence, verdict: VariantVerdict) -> str:
     sentences = [_advice(evidence, verdict), _failures(evidence, verdict)]
     if verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY):
         sentences.append(_one_rate(evidence))
+    if verdict.decision in ADOPTED and (better := better_variants(evidence.analysis, verdict)):
+        verb = "are" if len(better) > 1 else "is"
+        sentences.append(f"Before it, look at {listed(better)}, which {verb} shown better than {verdict.variant}.")
     return " ".join(filter(None, sentences))
+
+
+#: Decisions for a variant.
+ADOPTED: Final = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME)
+
+
+def better_variants(analysis: Analysis, verdict: VariantVerdict) -> list[str]:
+    """Variants that are shown better than this one on the primary metric, by a registered contrast if it is registered."""
+    better = []
+    for other in analysis.variants:
+        pairs = ((verdict.variant, other, "worse"), (other, verdict.variant, "better"))
+        for variant, reference, outcome in pairs if other not in (verdict.variant, analysis.baseline) else ():
+            found = analysis.comparison(analysis.primary or "", verdict.regime, variant, reference)
+            if found is not None and found.outcome == outcome and verdict.label in (found.label, "exploratory"):
+                better.append(other)
+    return better
 
 
 def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:

@@ -114,7 +114,8 @@ def verdict_views(results: Results, anchors: dict[str, str]) -> list[VerdictView
 
 def _view(results: Results, analysis: Analysis, verdict: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
     comparison, words = main_comparison(analysis, verdict), verdict_words(analysis, verdict)
-    lead, rest = verdict_sentence(analysis, verdict)
+    assert results.verdict is not None
+    lead, rest = verdict_sentence(analysis, results.verdict, verdict)
     return VerdictView(
         variant=verdict.variant,
         reference=verdict.reference,
