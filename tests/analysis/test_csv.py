@@ -260,11 +260,11 @@ def test_a_wrong_baseline_a_wrong_metric_and_a_wrong_direction_are_told_together
     text = "variant,seed,val_loss\nnone,1,2.0\nnorm,1,1.9\n"
     options = TableOptions.checked(baseline="nnoe", metrics=("x:lowr",))
     assert problems(table(tmp_path, text), options).splitlines() == [
-        "--metric 'x:lowr': 'lowr' is no direction; allowed: lower, higher; did you mean 'lower'?",
+        "--metric 'x:lowr': 'lowr' is no direction; did you mean 'lower'? (allowed: lower, higher)",
         "--metric 'x' is not in the table; it holds: val_loss",
         "--baseline 'nnoe' is not in the table; it holds: none, norm; did you mean 'none'?",
     ]
     known = TableOptions.checked(baseline="none", metrics=("val_loss:hihger",))
     assert problems(table(tmp_path, text), known) == (
-        "--metric 'val_loss:hihger': 'hihger' is no direction; allowed: lower, higher; did you mean 'higher'?"
+        "--metric 'val_loss:hihger': 'hihger' is no direction; did you mean 'higher'? (allowed: lower, higher)"
     )

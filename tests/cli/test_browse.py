@@ -283,7 +283,7 @@ def test_a_name_that_is_not_there_gets_the_nearest(command, results):
     for verb in ("status", "analyze", "run", "open"):
         code, _, errors = command(verb, "bulit")
         assert code == 2
-        assert "unknown study (got 'bulit'); allowed: built; did you mean 'built'?" in errors
+        assert "unknown study (got 'bulit'); did you mean 'built'? (allowed: built)" in errors
 
 
 def test_status_needs_no_repeated_set_and_names_what_was_sealed_otherwise(command, tmp_path, results):

@@ -236,12 +236,10 @@ def test_every_verb_reports_all_problems_of_a_study_at_once(cli, study_file, tmp
     refused(
         cli(verb, path),
         f"{path}: 4 problems",
-        "variants[1]: unknown variant (got 'layernrom'); allowed: none, layernorm",
-        "did you mean 'layernorm'?",
+        "variants[1]: unknown variant (got 'layernrom'); did you mean 'layernorm'? (allowed: none, layernorm",
         "model.heads: 3 does not divide width = 16",
         "seeds: must not be empty",
-        "training.lrr: unknown key; allowed: steps",
-        "did you mean 'lr'?",
+        "training.lrr: unknown key; did you mean 'lr'? (allowed: steps",
     )
     assert not (tmp_path / "results").exists()
 
@@ -285,7 +283,7 @@ def test_a_wrong_set_is_refused_with_the_nearest_key(cli, study_file):
         (["plan", "STUDY", "--workers", "0"], "--workers 0: at least one process is needed"),
         (
             ["data", "fetch", "tiny-shakespear"],
-            "enwik8-text; did you mean 'tiny-shakespeare'?",
+            "'tiny-shakespear'; did you mean 'tiny-shakespeare'? (known: ",
         ),
         (["export", "no-such-run", "target"], "no-such-run: no such run folder"),
     ],

@@ -37,6 +37,13 @@ def test_only_the_first_page_of_help_speaks_of_debug(cli):
     assert "--debug" not in cli("run", "--help")[1]
 
 
+def test_the_usage_of_compare_names_its_arguments_and_the_sign_of_a_difference(cli):
+    _, text, _ = cli("compare", "--help")
+    assert "Usage: ablationlab compare [OPTIONS] A B [MORE...]\n" in text
+    assert "ARGS" not in text
+    assert "Δ = B − A" in " ".join(text.split())
+
+
 def test_a_wrong_option_names_the_help_of_its_verb(cli):
     assert cli("run", "--foo")[2].endswith("See: ablationlab run --help\n")
     assert cli("data", "fetch")[2].endswith("See: ablationlab data fetch --help\n")

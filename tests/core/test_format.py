@@ -115,6 +115,10 @@ def test_a_p_value_stays_on_one_line(p: float):
         ({"delta": 0.9, "low": 0.8, "high": 1.0, "log": True}, "+146 %", "[+123, +172]", "146"),
         ({"delta": -0.9, "low": -1.0, "high": -0.8, "log": True}, "−59.3 %", "[−63.2, −55.1]", "59.3"),
         ({"delta": 800.0, "log": True}, "×∞", "–", "×∞"),
+        # A shown difference whose interval would print as if it held zero.
+        ({"delta": -0.3155, "low": -0.6307, "high": -0.0003, "log": True}, "−27.06 %", "[−46.78, −0.03]", "27.06"),
+        ({"delta": 0.25, "low": 0.004, "high": 0.496}, "+0.250", "[+0.004, +0.496]", "0.250"),
+        ({"delta": 0.25, "low": 0.0, "high": 0.5}, "+0.25", "[0.00, +0.50]", "0.25"),
     ],
 )
 def test_a_difference_and_its_bounds_have_the_same_decimals(arguments, text, interval, size):

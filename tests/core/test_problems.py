@@ -34,7 +34,7 @@ def problems(data: dict) -> dict[str, Problem]:
 def test_a_problem_names_key_value_allowed_and_nearest():
     problem = Problem("model.mode", "is not an allowed value", '"fats"', "fast, slow", "fast")
     assert (
-        str(problem) == "model.mode: is not an allowed value (got \"fats\"); allowed: fast, slow; did you mean 'fast'?"
+        str(problem) == "model.mode: is not an allowed value (got \"fats\"); did you mean 'fast'? (allowed: fast, slow)"
     )
 
 
@@ -118,7 +118,7 @@ def test_a_registry_keeps_order_refuses_twins_and_answers_did_you_mean():
     assert things["beta"] == 2
     with pytest.raises(UnknownNameError) as caught:
         things["bets"]
-    assert str(caught.value) == "unknown thing 'bets'; known: beta, alpha; did you mean 'beta'?"
+    assert str(caught.value) == "unknown thing 'bets'; did you mean 'beta'? (known: beta, alpha)"
 
 
 def test_a_study_error_counts_and_lists_every_problem():

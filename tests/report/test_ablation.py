@@ -13,10 +13,11 @@ import pytest
 from ablationlab.analysis.answer import answer, verdict_sentence
 from ablationlab.analysis.wording import verdict_words
 from ablationlab.records.results import Results
+from ablationlab.records.settings import TUNED
 from ablationlab.report.make import with_analysis
 from ablationlab.report.tables import ablation_table
 from analysis.builder import build, outcome, study
-from report.maker import made
+from report.maker import made, sweep
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,15 @@ def test_each_arm_has_its_mean_and_the_interval_that_decides(results: Results):
         == analysis.comparison("validation_loss", "default", "layernorm", "none").reference_mean
     )
     assert "corrected by Holm over 2" in table.note
+
+
+def test_the_rates_of_tuned_arms_are_told_beside_their_numbers(results: Results):
+    assert "Tuned arms" not in ablation_table(results.analysis, results.verdict).note
+    swept = sweep().model_copy(update={"tuned_at": "fitted-minima"})
+    tuned = [comparison.model_copy(update={"regime": TUNED}) for comparison in results.analysis.comparisons]
+    analysis = results.analysis.model_copy(update={"sweep": swept, "comparisons": tuple(tuned)})
+    note = ablation_table(analysis, None).note
+    assert note.endswith("Tuned arms: validation loss at each arm's fitted best rate.")
 
 
 def test_it_has_columns_only_for_what_was_measured(results: Results):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import subprocess
 from concurrent.futures import Future
 from pathlib import Path
@@ -246,9 +248,13 @@ def test_dark_colours_are_exchanged_one_for_one(results: Results):
     assert len(set(DARK_OF.values())) == len(DARK_OF)
 
 
-def luminance(colour: str) -> float:
+def _linear(colour: str) -> list[float]:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+
+
+def luminance(colour: str) -> float:
+    linear = _linear(colour)
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -427,6 +433,27 @@ def test_no_two_of_many_variants_look_alike():
     for channel in (variant_dash(crowd), variant_shape(crowd)):
         looks = zip(colours(crowd).values(), map(str, channel.to_dict()["scale"]["range"]), strict=True)
         assert len(set(looks)) == len(names)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
+def test_fourteen_arms_have_fourteen_colours_that_an_eye_tells_apart(place: int):
+    names = tuple(f"variant-{number}" for number in range(14))
+    crowd = SimpleNamespace(variants=names, baseline=names[0])
+    given = [colour if place == 0 else DARK_OF[colour] for colour in colours(crowd).values()]
+    for one, other in itertools.combinations(given, 2):
+        assert math.dist(_lab(one), _lab(other)) > 18, (one, other)
+
+
+def _lab(colour: str) -> tuple[float, float, float]:
+    """CIELAB under D65, in which 2.3 is a difference that is just noticed."""
+    r, g, b = _linear(colour)
+    xyz = (
+        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047,
+        luminance(colour),
+        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883,
+    )
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
 def test_a_legend_of_many_variants_has_several_columns():

@@ -350,7 +350,7 @@ def test_the_methods_describe_the_model_by_its_settings(tmp_path):
     assert "in the manner of GPT-2" not in said_of_other
     assert "a SwiGLU MLP of 2.6667 times the width, RMSNorm on the stream behind each part" in said_of_other
     assert "learned token embeddings and rotary positions, an untied output head, a final LayerNorm." in said_of_other
-    assert "Further settings: no biases, kv heads 2, head softcap 15." in said_of_other
+    assert "Further settings: no biases, 2 heads of keys and values, logits capped softly at ±15." in said_of_other
 
 
 def test_a_baseline_alone_has_a_paper_too(tmp_path):
@@ -385,6 +385,29 @@ def test_unstable_runs_are_counted_in_the_paper(tmp_path):
     assert "Of eight pairs, 8 runs with the baseline and 0 with layernorm were unstable" in text
     assert "the stability gain is 100 %" in text
     assert "every baseline that it can be compared with diverged (8)" in text
+
+
+def test_registered_and_exploratory_comparisons_are_counted_apart(tmp_path):
+    regimes = {f"r{rate}": {"training": {"lr": rate * 1e-3}} for rate in (2, 3, 4)}
+    criteria = [{"metric": "validation_loss", "role": "primary", "regime": name} for name in ("default", "r2")]
+    text = prose(
+        made(tmp_path, made=study(regimes=regimes, variants=["none", "layernorm", "rmsnorm"], criteria=criteria))
+    )
+    assert re.search(
+        r"Of the four registered comparisons on validation loss, [^.]+\. Of the four exploratory comparisons on", text
+    )
+    assert "eight comparisons" not in text
+
+
+def test_a_table_that_is_cut_says_how_many_rows_are_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_module, "MOST_ROWS", 1)
+    criteria = [
+        {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05},
+        {"metric": "final_gradient_norm"},
+        {"metric": "mean_gradient_norm"},
+    ]
+    text = prose(made(tmp_path, made=study(criteria=criteria)))
+    assert "Cut: one more row in tables/registered.csv." in text
 
 
 def test_several_regimes_are_named(tmp_path):

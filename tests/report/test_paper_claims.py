@@ -278,6 +278,11 @@ def test_a_programme_has_one_section_per_question_and_one_of_everything_else(pro
     )
     assert text.count("Every random draw comes from a stream") == 1
     assert text.count("The baseline is a decoder-only Transformer") == 1
+    assert "(layernorm in other) to +0.29" in text or "(layernorm in other) to +0.3" in text
+    assert (
+        "layernorm was compared with the baseline in three studies: of three registered comparisons on the primary metric, "
+        "two are shown worse and one is shown better. Study by study:" in text
+    )
 
 
 def test_what_differs_between_studies_is_told_of_those_it_is_true_of(programme, tmp_path):
@@ -396,7 +401,7 @@ def test_settings_of_an_arm_are_told_in_words():
         "rotary positions",
         "untied head",
         "ReLU²",
-        "mlp ratio 2.667",
+        "an MLP of 2.667 times the width",
         "no biases",
     ]
 

@@ -37,6 +37,8 @@ SENTENCES = {
         "foreign"
     },
     "Both runs of a pair share the seed, the data order and the initial weights that both have.": {"untied", "broken"},
+    "of the variance of the difference in": {"csv", "foreign", "untied", "broken"},
+    "They differ in what the variant declares: see Controls.": {"untied", "broken"},
     "no less stable": set(),
     "ended worse than it began (final loss above 1.1 times its first loss)": {"untied", "broken"},
     "layernorm diverged on seeds where the baseline did not": {"broken"},

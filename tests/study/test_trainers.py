@@ -56,7 +56,7 @@ def study_of(folder, changes=None):
             "regimes.short.training.step: has no value to compare with: write it in every regime, or in the study's own "
             "tables; did you mean 'training.steps'?",
         ),
-        ({"baseline": "bas"}, "baseline: unknown variant (got 'bas'); allowed: base, fast; did you mean 'base'?"),
+        ({"baseline": "bas"}, "baseline: unknown variant (got 'bas'); did you mean 'base'? (allowed: base, fast)"),
         ({"probes": {"residual": 5}}, "probes: is about runs that this package trains"),
         ({"criteria": [{"metric": "val_los", "role": "primary"}]}, "did you mean 'val_loss'?"),
     ],

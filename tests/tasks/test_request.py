@@ -48,10 +48,10 @@ def test_of_many_only_a_few_are_told_and_of_equals_the_first():
 
 def test_an_error_over_many_names_tells_what_they_are_and_a_few():
     error = UnknownNameError("task", "x", ["a", "b"], known="two letters", like=["a", "b"])
-    assert str(error) == "unknown task 'x'; known: two letters; did you mean 'a'? Or: b"
+    assert str(error) == "unknown task 'x'; did you mean 'a'? Or: b (known: two letters)"
     assert (error.nearest, error.allowed) == ("a", ("a", "b"))
     assert str(UnknownNameError("task", "x", ["a", "b"])) == "unknown task 'x'; known: a, b"
-    assert str(UnknownNameError("task", "ab", ["abc", "b"])) == "unknown task 'ab'; known: abc, b; did you mean 'abc'?"
+    assert str(UnknownNameError("task", "ab", ["abc", "b"])) == "unknown task 'ab'; did you mean 'abc'? (known: abc, b)"
 
 
 def test_the_harness_and_the_quick_look_into_its_files_find_the_same_names(tmp_path):

@@ -109,7 +109,9 @@ cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "
 """
     done = warm.python("-c", script, matrix_study(matrix))
     assert done.returncode == 130, done.stderr
-    assert "Continue with: ablationlab run" in " ".join(done.stdout.split())
+    told = " ".join(done.stdout.split())
+    assert "Continue with: ablationlab run" in told
+    assert "--device cpu --workers 1" in told, "the same machine, the same processes"
     return tmp_path / "out"
 
 

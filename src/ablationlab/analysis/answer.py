@@ -243,7 +243,9 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts) -> tuple[st
             rest = f"{it} better than {base}{size}, but not everything that must hold is shown."
         case _:
             registered = "registered" if group.label == "registered" else "asked for"
-            rest = f"{trains} stably where {base} does not, and {costs} no more than the margins that were {registered}."
+            rest = (
+                f"{trains} stably where {base} does not, and {costs} no more than the margins that were {registered}."
+            )
     if len(beaten) == len(alike):
         names = listed(decided.variant for decided in beaten)
         return f"{names} {'are' if several else 'is'} not the first choice{where}.", rest

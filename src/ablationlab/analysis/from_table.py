@@ -919,7 +919,7 @@ def _unknown_metric(text: str, known: Sequence[str]) -> list[str]:
     guess = nearest(way, ("lower", "higher"))
     if not colon or guess is None:
         return [_unknown("--metric", text, known)]
-    problems = [f"--metric {text!r}: {way!r} is no direction; allowed: lower, higher; did you mean {guess!r}?"]
+    problems = [f"--metric {text!r}: {way!r} is no direction; did you mean {guess!r}? (allowed: lower, higher)"]
     return problems if _find(name, known) else [*problems, _unknown("--metric", name, known)]
 
 

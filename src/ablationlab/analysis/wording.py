@@ -1525,7 +1525,7 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
             f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate, and perplexity and bits "
             "per byte follow it; other metrics are at the chosen grid rates. How far a fitted loss may be off widens "
             "intervals and counts in p.",
-            f"Best rates, and in brackets how far the loss there may be off: {shown}.{unknown}",
+            f"Fitted best rates, and in brackets how far the loss there may be off: {shown}.{unknown}",
         ]
     return [
         f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."
@@ -1578,9 +1578,10 @@ def _differ(check: LedgerCheck) -> str:
     parts = []
     for unlike in check.differs:
         name = f"{unlike.name} (same formulas and precision)" if unlike.name == LedgerInput.KERNELS else unlike.name
-        variants = ", ".join(
-            variant if share is None else f"{variant} {percent(share, sign=True)}"
-            for variant, share in unlike.variants.items()
+        shares = grouped((share, variant) for variant, share in unlike.variants.items())
+        variants = "; ".join(
+            ", ".join(names) if share is None else f"{percent(share, sign=True)}: {', '.join(names)}"
+            for share, names in shares.items()
         )
         pairs = f"in {unlike.pairs} of {several(check.checked_pairs, 'pair')}"
         parts.append(f"{name} ({variants if unlike.pairs is None else pairs})")

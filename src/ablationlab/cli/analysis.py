@@ -41,8 +41,9 @@ Effect = Annotated[
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    for verb in (evaluate, analyze, power, compare, trend):
+    for verb in (evaluate, analyze, power, trend):
         add(app, verb)
+    add(app, compare, usage="Usage: ablationlab compare [OPTIONS] A B [MORE...]")
 
 
 def evaluate(
@@ -424,7 +425,7 @@ def compare(
     ] = "holm",
     out: Annotated[Path | None, Parameter(help="Folder for comparison.json.")] = None,
 ) -> int:
-    """Compare folders of lm-eval --log_samples output, or logs of inspect_ai, item by item; delta = B - A.
+    """Compare folders of lm-eval --log_samples output, or logs of inspect_ai, item by item; Δ = B − A.
 
     Items pair on their id and the hashes of document, prompt and target. Per task: McNemar's test and a bootstrap over items
     for each seed; with three or more seeds (subfolders of the same names in A and B) a paired t over seeds and an

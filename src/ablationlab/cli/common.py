@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from ablationlab.pipeline import Concluded, EvaluationEnded, PipelineEvent, Planned
 
 
-def add(app: App, verb: Callable[..., int], name: str | None = None) -> None:
-    """Add a verb; the lines of a paragraph of its docstring are joined, so that the terminal breaks them."""
+def add(app: App, verb: Callable[..., int], name: str | None = None, usage: str | None = None) -> None:
+    """Add a verb; the lines of a paragraph of its docstring are joined, so that the terminal breaks them.
+
+    *usage*: the line for a verb whose signature gives one that says too little.
+    """
     text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(verb.__doc__ or ""))
-    app.command(verb, name=name, help=text)
+    app.command(verb, name=name, help=text, usage=usage)
 
 
 #: Exit codes.

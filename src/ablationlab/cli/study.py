@@ -111,7 +111,8 @@ def plan(
         register(resolved, results)
         _show_calibration(printer, resolved, results)
         printer.text(
-            f"The study is sealed in {results.path}; its plan follows once it is calibrated: {_again(study, out, set_)}"
+            f"The study is sealed in {results.path}; its plan follows once it is calibrated: "
+            f"{_again(study, out, set_, device, workers)}"
         )
         return 0
     with RunView(printer) as view:
@@ -141,7 +142,8 @@ def plan(
             f"RFC 3161 service); later: ablationlab verify {results.path} --deposited COPY"
         )
     printer.text(
-        f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with: {_again(study, out, set_)}"
+        f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with: "
+        f"{_again(study, out, set_, device, workers)}"
     )
     return 0
 
@@ -243,10 +245,12 @@ def run(
                 report=report,
             )
     except pipeline.Interrupted:
-        again = _again(study, out, set_) + ("" if executor == "local" else f" --executor {executor}")
+        again = _again(study, out, set_, device, workers) + ("" if executor == "local" else f" --executor {executor}")
         again += "" if address is None else f" --address {shlex.quote(address)}"
         again += "" if nproc is None else f" --nproc {nproc}"
         again += " --accept-drift" if accept_drift else ""
+        again += " --trust-code" if trust_code else ""
+        again += "" if report else " --no-report"
         printer.text(f"Stopped at a step boundary; what was in training has its checkpoint. Continue with: {again}")
         return INTERRUPTED
     return 0
@@ -314,12 +318,16 @@ def seed_numbers(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def _again(study: Path, out: Path | None, overrides: list[str] | None) -> str:
+def _again(
+    study: Path, out: Path | None, overrides: list[str] | None, device: str = "auto", workers: int | None = None
+) -> str:
     """The command that continues this very study in this very place."""
     words = ["ablationlab", "run", str(study)]
     words += ["--out", str(out)] if out is not None else []
     for override in overrides or ():
         words += ["--set", override]
+    words += ["--device", device] if device != "auto" else []
+    words += ["--workers", str(workers)] if workers is not None else []
     return shlex.join(words)
 
 

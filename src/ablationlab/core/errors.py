@@ -68,10 +68,10 @@ class Problem:
         text = f"{self.key}: {self.message}" if self.key else self.message
         if self.value is not None:
             text += f" (got {self.value})"
-        if self.allowed:
-            text += f"; allowed: {self.allowed}"
-        if self.nearest:
+        if self.nearest:  # before a list that may be long
             text += f"; did you mean {self.nearest!r}?"
+        if self.allowed:
+            text += f" (allowed: {self.allowed})" if self.nearest else f"; allowed: {self.allowed}"
         return text
 
 
@@ -102,9 +102,10 @@ class UnknownNameError(AblationLabError, ValueError):
         suggestion = nearest(name, self.allowed)
         self.like = tuple(like) if like is not None else (suggestion,) if suggestion else ()
         self.nearest = self.like[0] if self.like else None
-        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
-        hint += f" Or: {', '.join(self.like[1:])}" if len(self.like) > 1 else ""
-        super().__init__(f"unknown {kind} {name!r}; known: {known or ', '.join(self.allowed)}{hint}")
+        every = f"known: {known or ', '.join(self.allowed)}"
+        more = f" Or: {', '.join(self.like[1:])}" if len(self.like) > 1 else ""
+        hint = f"did you mean {self.nearest!r}?{more} ({every})" if self.nearest else every
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
 class CodeError(AblationLabError):

@@ -218,6 +218,8 @@ def difference(
         delta, low, high = (_from_log(value, factor) for value in (delta, low, high))
         unit = "" if factor else "%"
     places = _decimals(None if low is None or high is None else (high - low) / 2, delta)
+    for bound in (low, high):  # whether an interval holds zero must show
+        places += next((more for more in (0, 1, 2) if _shows(bound, places + more)), 0)
     mark = "×" if factor else ""
 
     def text(value: float | None) -> str:
@@ -225,6 +227,11 @@ def difference(
 
     size = DASH if delta is None else mark + fixed(abs(delta), places)
     return Difference(text(delta), text(low), text(high), size, "" if unit == "1" else unit)
+
+
+def _shows(value: float | None, places: int) -> bool:
+    """Whether so many decimals tell a value from zero."""
+    return not value or not math.isfinite(value) or places >= _MOST_DECIMALS or abs(value) >= 0.5 * 10**-places
 
 
 def count_word(value: int) -> str:

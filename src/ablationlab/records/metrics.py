@@ -99,8 +99,7 @@ _declare(
     ),
     Metric(
         "mean_gradient_norm",
-        "L2 norm of the gradient over all parameters before clipping, mean over all steps; lower is smoother"
-        "; by the analysis",
+        "L2 norm of the gradient over all parameters before clipping, mean over all steps; lower is smoother",
         "1",
         "lower",
         "smoothness",
@@ -116,29 +115,28 @@ _declare(
     ),
     Metric(
         "spike_score",
-        "largest lasting upward jump of the training loss, in robust standard deviations of its noise; by the analysis",
+        "largest lasting upward jump of the training loss, in robust standard deviations of its noise",
         "1",
         "lower",
         "stability",
     ),
     Metric(
         "gradient_spike_score",
-        "the spike score of the logarithm of the gradient norm before clipping; by the analysis",
+        "the spike score of the logarithm of the gradient norm before clipping",
         "1",
         "lower",
         "stability",
     ),
     Metric(
         "gradient_spikes",
-        "separate episodes in which the gradient norm stood above its recent past by more than the registered spike score; "
-        "by the analysis",
+        "separate episodes in which the gradient norm stood above its recent past by more than the registered spike score",
         "spikes",
         "lower",
         "stability",
     ),
     Metric(
         "largest_loss_rise",
-        "largest rise of the training loss, as a running median of 5 steps, above the lowest it had been; by the analysis",
+        "largest rise of the training loss, as a running median of 5 steps, above the lowest it had been",
         "nats/token",
         "lower",
         "stability",
@@ -146,14 +144,14 @@ _declare(
     Metric(
         "steps_to_loss",
         "first step at which the training loss, as a running median of 5 steps, is at or below stability.loss_threshold; a "
-        "run that never gets there counts its whole budget; by the analysis",
+        "run that never gets there counts its whole budget",
         "steps",
         "lower",
         "convergence",
     ),
     Metric(
         "mean_training_loss",
-        "area under the training-loss curve per step: the mean loss over all steps; by the analysis",
+        "area under the training-loss curve per step: the mean loss over all steps",
         "nats/token",
         "lower",
         "convergence",
@@ -161,7 +159,7 @@ _declare(
     Metric(
         "lr_sensitivity",
         "learning-rate sensitivity: mean excess of the final validation loss over the best one, over the logarithm of the "
-        "rate, losses clipped at that of the start; by the analysis",
+        "rate, losses clipped at that of the start",
         "nats/token",
         "lower",
         "sensitivity",
@@ -200,14 +198,14 @@ _declare(
 _declare(
     Metric(
         "macro_accuracy",
-        "zero-shot accuracy, mean over the tasks shown to be sensitive; by the analysis",
+        "zero-shot accuracy, mean over the tasks shown to be sensitive",
         "1",
         "higher",
         "accuracy",
     ),
     Metric(
         "macro_accuracy_fewshot",
-        "few-shot accuracy at the most examples asked, mean over the tasks shown to be sensitive; by the analysis",
+        "few-shot accuracy at the most examples asked, mean over the tasks shown to be sensitive",
         "1",
         "higher",
         "accuracy",

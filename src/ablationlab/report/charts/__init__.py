@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ablationlab.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ablationlab.report.charts.theme import DARK_OF, HUES, Figure, colours, config
+    from ablationlab.report.charts.theme import DARK_OF, MANY, Figure, colours, config
     from ablationlab.report.charts.validation import power_figure
 
 __getattr__ = lazy_exports(__name__)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ENDS = {
     "steady": CALM[0],
     "spiked": WARN[0],
-    "ended worse": HUES[-1][0],
+    "ended worse": HUES[7][0],
     "diverged": BAD[0],
     "not finished": GRID[0],
 }

@@ -1,8 +1,9 @@
 """What all charts share: colours that a colour-blind eye tells apart, one per variant everywhere, and the selection.
 
 Colours come in pairs, for light and for dark ground. Charts are built with the light ones; the page exchanges them by
-`DARK_OF`. The hues are those of Okabe and Ito (2008), darkened or lightened until they stand out from either ground; no
-chart tells variants apart by hue alone: each has a dash pattern and a shape too.
+`DARK_OF`. The first hues are those of Okabe and Ito (2008), darkened or lightened until they stand out from either ground;
+the others are for studies of many variants. No chart tells variants apart by hue alone: each has a dash pattern and a shape
+too.
 """
 
 from __future__ import annotations
@@ -31,9 +32,19 @@ HUES = (
     ("#00936b", "#37c89c"),
     ("#aa4e88", "#dd9bc3"),
     ("#b97a00", "#efb840"),
-    ("#3b8fc4", "#82cbf4"),
+    ("#6f3cc4", "#b694ff"),
     ("#7b5b2c", "#cba872"),
+    ("#a80f2d", "#ff6479"),
+    ("#4a8c10", "#8fdc52"),
+    ("#00818a", "#3fe0ea"),
+    ("#cc2fa6", "#ff7be6"),
+    ("#232f7d", "#6f86ff"),
+    ("#dc6a75", "#ffc2b8"),
+    ("#2a4a3a", "#d9f2c0"),
+    ("#8f9000", "#dfe04a"),
 )
+#: More variants than this have smaller legends and wider charts.
+MANY = 8
 INK = ("#1d2228", "#e9e6e0")
 QUIET = ("#626b75", "#9ba5af")
 GRID = ("#e9e7e1", "#262d34")
@@ -95,7 +106,7 @@ class Figure:
             (param["value"] for param in spec.get("params", ()) if param["name"] == "shown_variants"), []
         )
         spec["config"]["legend"] |= {"columns": legend_columns(names, width)}
-        if len(names) > len(HUES):
+        if len(names) > MANY:
             spec["config"]["legend"] |= {"labelFontSize": 10}
         spec["params"] = [param for param in spec.get("params", ()) if param.get("bind") != "scales"]
         spec["datasets"] = {name: list(rows) for name, rows in self.data.items()}
@@ -133,7 +144,7 @@ def _legend_names(part: Any) -> int:
 
 def legend_columns(names: Sequence[str], width: float) -> int:
     """Entries of a legend that fit beside one another, smaller ones where variants are many; `page.js` does the same."""
-    letter, rest = (5.8, 44) if len(names) > len(HUES) else (7, 60)
+    letter, rest = (5.8, 44) if len(names) > MANY else (7, 60)
     return max(1, int(width // (letter * max(map(len, names), default=1) + rest)))
 
 

@@ -18,7 +18,7 @@ from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import not_kept
 from ablationlab.records.storage import replace
-from ablationlab.report.charts import DARK_OF, HUES, Figure, colours, config
+from ablationlab.report.charts import DARK_OF, MANY, Figure, colours, config
 from ablationlab.report.charts.stability import calm
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
@@ -142,7 +142,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "regimes": results.regimes,
         "many_regimes": len(results.regimes) > 1,
         "small_height": small_height,
-        "many_variants": len(results.variants) > len(HUES),
+        "many_variants": len(results.variants) > MANY,
         "colours": colours(results),
         "says": {name: getattr(sentences, name)(results) for name in LEDES},
         "registered": sentences.registered(results),
@@ -403,7 +403,7 @@ def _data(results: Results, compact: Table | None) -> str:
             "seeds": [str(seed) for seed in results.seeds],
             "regimes": list(results.regimes),
             "baseline": results.baseline,
-            "colours": len(HUES),
+            "many": MANY,
             "copies": {} if compact is None else {"markdown": compact.markdown(), "latex": compact.latex()},
             "dark": dict(DARK_OF),
             "config": {"light": config(), "dark": config(dark=True)},

@@ -148,11 +148,11 @@
     let base = dark() ? page.config.dark : page.config.light;
     if (names) base = { ...base, axisX: { ...base.axisX, titleAnchor: "end", titleAlign: "right" } };
     if (small) return { ...base, axis: { ...base.axis, labelFlush: true, labelFontSize: 10, titleFontSize: 11 }, axisX: { ...base.axisX, titleAnchor: "end", titleAlign: "right" } };
-    const many = page.variants.length > page.colours;
+    const many = page.variants.length > page.many;
     return { ...base, legend: { ...base.legend, columns: legendColumns(names ? width - 150 : width), ...(many ? { labelFontSize: 10 } : {}) } };
   }
   function legendColumns(width) {
-    const [letter, rest] = page.variants.length > page.colours ? [5.8, 44] : [7, 60];
+    const [letter, rest] = page.variants.length > page.many ? [5.8, 44] : [7, 60];
     return Math.max(1, Math.floor((width - 60) / (letter * Math.max(...page.variants.map((name) => name.length)) + rest)));
   }
   async function draw(key) {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import name_of
 from ablationlab.core.format import count, number, percent, setting
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.stability import calm
@@ -65,29 +66,39 @@ def pairs(results: Results) -> str:
     text = f"Both runs of a pair share {_listed(parts)}"
     if ledger.not_reported:
         return f"{text}. Not reported by the trainer, so not checked: {', '.join(ledger.not_reported)}."
-    if ledger.differs:
-        return f"{text}. They differ in {_listed([difference.name for difference in ledger.differs])}: see Controls."
-    return f"{text}. They differ in what the variant declares: see Controls."
+    also: list[str] = [difference.name for difference in ledger.differs]
+    changed = {name for name in results.variants if name != results.baseline}
+    every = all(set(difference.variants) >= changed for difference in ledger.differs)
+    some = f", and {'' if every else 'some pairs '}also in {_listed(also)}" if also else ""
+    return f"{text}. They differ in what the variant declares{some}: see Controls."
 
 
 def pairing(results: Results) -> str:
-    """How much of the primary difference's variance pairing removed, by variant."""
+    """How much of the primary difference's variance pairing removed, by regime and variant."""
     if results.analysis is None or results.primary is None:
         return ""
-    removed = [
-        (comparison.variant, comparison.variance_reduction)
+    known = [
+        comparison
         for comparison in results.analysis.comparisons
         if comparison.metric == results.primary
         and comparison.reference == results.baseline
         and comparison.task is None
         and comparison.variance_reduction is not None
     ]
-    if not removed or len(removed) > 4:
+    if not known or len(known) > 4:
         return ""
-    helped = [f"{percent(share)} ({variant})" for variant, share in removed if share is not None and share > 0]
-    failed = [variant for variant, share in removed if share is not None and share <= 0]
-    text = f"Pairing by seed removed {_listed(helped)} of the variance of the difference." if helped else ""
-    not_helped = f"Pairing by seed did not help for {_listed(failed)}." if failed else ""
+    several = len(results.regimes) > 1
+    helped, failed = [], []
+    for regime, comparisons in grouped((comparison.regime, comparison) for comparison in known).items():
+        where = f" in regime {regime}" if several else ""
+        removed = [(c.variant, c.variance_reduction or 0.0) for c in comparisons]
+        shares = [f"{percent(share)} ({variant})" for variant, share in removed if share > 0]
+        helped += [f"{_listed(shares)}{where}"] if shares else []
+        without = [variant for variant, share in removed if share <= 0]
+        failed += [f"{_listed(without)}{where}"] if without else []
+    name = name_of(known[0])
+    text = f"Pairing by seed removed {'; '.join(helped)} of the variance of the difference in {name}." if helped else ""
+    not_helped = f"In {name}, pairing by seed did not help for {'; '.join(failed)}." if failed else ""
     return " ".join(filter(None, (text, not_helped)))
 
 

@@ -33,6 +33,10 @@ from ablationlab.report.tables.study import (
 
 #: Rows of a table in the paper; the CSV files have all.
 MOST_ROWS, MOST_DECISIONS, MOST_MEANINGS = 24, 40, 8
+#: Arms beside one another in the table of probes.
+MOST_PROBED = 5
+#: A variant of so many studies is counted over all of them, and of such variants so many are.
+FEWEST_STUDIES, MOST_ACROSS = 3, 3
 #: Decisions whose table stands in the text; that of more stands in the appendix.
 MOST_BESIDE = 16
 #: Rows of the appendix's tables that fill a page.
@@ -145,6 +149,7 @@ class Context:
             "registered_primaries": registered,
             "effect_ends": [min(shown, key=_delta), max(shown, key=_delta)] if len(shown) > 1 else [],
             "one_sign": len(shown) > 1 and len({_delta(c) > 0 for c in shown}) == 1,
+            "across": self._across(),
             "programme_decisions": self._programme_decisions(),
             "all_hypotheses": self._hypotheses(),
             "least_power": min(power, key=lambda study: -study.powers[0][0].detectable_80) if power else None,
@@ -178,24 +183,28 @@ class Context:
             )
             .first(MOST_ROWS)
         )
-        differing = [c for c in study.others if c.outcome in ("better", "worse", "different")]
         criteria = criteria_table(analysis)
-        probed = [name for name in study.results.variants if any(name in reading.arms for reading in study.probes)][:5]
+        probed = [name for name in study.results.variants if any(name in reading.arms for reading in study.probes)]
         replication = study.results.replication
         stability = stability_table(analysis)
+        shown, stability_more = (None, 0) if stability is None else stability.without(*_ASIDE).first(MOST_ROWS)
         crossed = analysis.interactions
+        factors, factor_more = (None, 0) if crossed is None else interaction_table(crossed).first(MOST_ROWS)
         return {
             "headline": headline,
             "headline_wide": printed > 4,
-            "stability_table": None if stability is None else stability.without(*_ASIDE).first(MOST_ROWS)[0],
-            "factor_table": None if crossed is None else interaction_table(crossed).first(MOST_ROWS)[0],
-            "probe_table": tables.probe_table(study.probes, probed),
+            "stability_table": shown,
+            "stability_more": stability_more,
+            "factor_table": factors,
+            "factor_more": factor_more,
+            "probe_table": tables.probe_table(study.probes, probed[:MOST_PROBED]),
+            "probes_left_out": probed[MOST_PROBED:],
             "probes_wide": len(probed) > 2,
             "criteria_table": criteria.without("correction", "test")
             if study.criteria_alike
             else criteria.without("correction"),
             "asked_table": (asked, unprinted),
-            "other_table": comparison_table("exploratory", "", differing, regimes)
+            "other_table": comparison_table("exploratory", "", study.different, regimes)
             .without("equivalent", "reference_mean", "variant_mean")
             .first(max(8, min(MOST_ROWS, PAGE_ROWS - len(criteria.rows) - len(asked.rows) - len(study.hashes)))),
             "replication_tables": ()
@@ -303,6 +312,17 @@ class Context:
         ):
             first.setdefault(decided.verdict.reason, (study, decided))
         return list(first.values())
+
+    def study_of(self, comparison: Comparison) -> StudyView:
+        return next(study for study in self.studies if comparison in study.primaries)
+
+    def _across(self) -> list[tuple[str, list[Comparison], int]]:
+        """(variant, its registered comparisons with the baseline, in how many studies) of the variants most studied."""
+        asked = [(c, study) for study in self.studies for c in study.primaries if c.label == "registered"]
+        compared = grouped((c.variant, (c, study.name)) for c, study in asked)
+        every = [(name, [c for c, _ in found], len({study for _, study in found})) for name, found in compared.items()]
+        often = [told for told in every if told[2] >= FEWEST_STUDIES]
+        return sorted(often, key=lambda told: -told[2])[:MOST_ACROSS]
 
     def _hypotheses(self) -> list[tuple[str, str, list[tuple[str, list[str]]]]]:
         """(name, statement, the studies by what became of it there)."""

@@ -15,7 +15,7 @@ from ablationlab.core.format import several
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.storage import slug
-from ablationlab.report.charts.theme import HUES, RULE, Figure, Tables
+from ablationlab.report.charts.theme import HUES, MANY, RULE, Figure, Tables
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
@@ -285,7 +285,7 @@ def _is_remark(mark: object) -> bool:
 
 def _legend(names: Collection[str], wanted: int) -> dict[str, float]:
     """As many columns as fit; of many variants smaller ones, else the legend would be higher than the chart."""
-    many = len(names) > len(HUES)
+    many = len(names) > MANY
     letter, rest = (4.0, 34) if many else (5.5, 40)
     columns = max(1, int(wanted // (letter * max(map(len, names), default=1) + rest)))
     small = {"labelFontSize": 8, "rowPadding": 0, "columnPadding": 6}

@@ -111,9 +111,23 @@ class Typst(Typesetter):
             f"  plain-title: {typst_string(''.join(piece.text for piece in paper.title))},\n  authors: ({authors}),\n"
             f"  byline: [{self.words(paper.byline)}],\n  header: {typst_string(paper.header)},\n  day: {day},\n"
             f"  abstract: [{self.blocks(paper.abstract)}],\n)\n\n"
-            f"{self.blocks(main)}\n{cited}#fullness\n#{'foot' if _short(appendix) else 'back'}["
-            f"\n{Typst(floating=False).blocks(appendix)}]\n"
+            f"{self.blocks(main)}\n{cited}{self.appendix(appendix)}"
         )
+
+    def appendix(self, blocks: Sequence[Block]) -> str:
+        """In parts that fit on a page: the first, a small one, takes what the references leave of theirs."""
+        plain = Typst(floating=False)
+        parts: list[list[Block]] = [[]]
+        for block in blocks:
+            if sum(map(_lines, [*parts[-1], block])) > (_FOOT if len(parts) == 1 else _PAGE):
+                parts.append([])
+            parts[-1].append(block)
+        made = ""
+        for part in filter(None, parts):
+            lines = sum(map(_lines, part))
+            how = "back" if lines > _PAGE else f"foot({'top' if lines > _FOOT else 'auto'})"
+            made += f"#{how}[\n{plain.blocks(part)}{'#fullness' if part is parts[-1] else ''}]\n"
+        return made
 
     def piece(self, piece: Inline) -> str:
         match piece.kind:
@@ -223,14 +237,12 @@ class Latex(Typesetter):
         return f"\\begin{{{name}}}[t]\n\\centering\n{body}\\end{{{name}}}\n\n"
 
 
-#: Lines of tables, captions and heads that fit on one page with room to spare.
-_SHORT = 40
+#: Rows of tables that fit on one page, and that often find room behind the references; a caption counts as so many.
+_PAGE, _FOOT, _CAPTION = 52, 24, 4
 
 
-def _short(appendix: Sequence[Block]) -> bool:
-    """Whether an appendix is sure to fit on one page."""
-    tables = [block.body for block in appendix if isinstance(block, Float) and isinstance(block.body, Table)]
-    return sum(4 + len(table.rows) for table in tables) <= _SHORT
+def _lines(block: Block) -> int:
+    return _CAPTION + len(block.body.rows) if isinstance(block, Float) and isinstance(block.body, Table) else 0
 
 
 def _flag(value: bool) -> str:

@@ -175,6 +175,11 @@ class StudyView:
         return self.plan is not None and TUNED in self.regimes and TUNED not in self.plan.study.regimes
 
     @property
+    def fitted_rates(self) -> bool:
+        """Whether the loss of tuned arms is that at a fitted rate, and not at one that was trained."""
+        return self.tuned and self.analysis.sweep is not None and self.analysis.sweep.tuned_at == "fitted-minima"
+
+    @property
     def token_ends(self) -> list[PlannedRun]:
         """The runs with the fewest and the most tokens; one where all have the same."""
         assert self.plan is not None
@@ -335,6 +340,17 @@ class StudyView:
         """What else the criteria ask of variants and the baseline; results first."""
         rest = [c for c in self.asked if c not in self.primaries and c.reference == self.baseline]
         return sorted(rest, key=lambda comparison: comparison.outcome in ("not-shown", "not-tested", "gated"))
+
+    @property
+    def told_secondaries(self) -> list[Comparison]:
+        """Those that a text tells: what the regime of tuned rates repeats, since an arm's rate is the same there, once."""
+        seen = {(c.metric, c.variant, c.delta, c.n): c for c in reversed(self.secondaries)}
+        return [c for c in self.secondaries if seen[c.metric, c.variant, c.delta, c.n] is c]
+
+    @property
+    def lead_primaries(self) -> list[Comparison]:
+        """The exploratory ones of the comparisons that decide, where others are registered."""
+        return [c for c in self.primaries if c not in self.registered_primaries]
 
     @property
     def between(self) -> list[Comparison]:
@@ -639,8 +655,29 @@ _SETTINGS: Final[Mapping[str, Mapping[object, str]]] = {
 }
 
 
+#: Settings that are numbers, around their value.
+_MEASURED: Final[Mapping[str, str]] = {
+    "mlp_ratio": "an MLP of {} times the width",
+    "head_softcap": "logits capped softly at ±{}",
+    "attention_softcap": "attention scores capped softly at ±{}",
+    "z_loss": "z-loss with weight {}",
+    "label_smoothing": "label smoothing of {}",
+    "final_lr": "decay to {} of the peak rate",
+    "decay_share": "decay over {} of the steps",
+    "weight_decay": "weight decay of {}",
+    "warmup": "warmup over {} steps",
+    "window": "attention to the last {} tokens",
+    "kv_heads": "{} heads of keys and values",
+    "dropout": "dropout of {}",
+    "clip": "gradients clipped to norm {}",
+    "ema": "an exponential average of the weights ({})",
+}
+
+
 def setting_words(key: str, value: object) -> str:
-    """``rotary positions``, ``untied head``, ``mlp ratio 2.667``."""
+    """``rotary positions``, ``untied head``, ``z-loss with weight 0.0001``; settings without words by their name."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and key in _MEASURED:
+        return _MEASURED[key].format(_value(value))
     known = _SETTINGS.get(key, {}).get(value) if isinstance(value, str | bool) else None
     return known or f"{key.replace('_', ' ')} {_value(value)}"
 

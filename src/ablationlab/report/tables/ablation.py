@@ -9,6 +9,7 @@ from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, name_of
 from ablationlab.core.format import amount, difference, level, mean_sd, percent
 from ablationlab.records.analysis import Analysis, Comparison, StabilityAnalysis
+from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
 from ablationlab.report.naming import as_title, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
@@ -225,6 +226,10 @@ def _note(
     text += ", as a change in percent or a factor" if first.transform == "log" else ""
     text += ", best first" if _ranked(analysis, primary) else ""
     scored = "" if accuracy is None else f" Accuracy: {_accuracy_name(analysis, accuracy)}."
+    fitted = analysis.sweep is not None and analysis.sweep.tuned_at == "fitted-minima"
+    if fitted and any(comparison.regime == TUNED for comparison in primary):
+        other = "" if accuracy is None else ", accuracy at the rate of the sweep that was chosen for it"
+        scored += f" Tuned arms: {name_of(first)} at each arm's fitted best rate{other}."
     ties = [comparison for comparison in primary if _tied(decided.get((comparison.regime, comparison.variant)))]
     equal = sorted({1 - 2 * c.equivalence.alpha for c in ties if c.equivalence is not None})
     known = [comparison for comparison in primary if comparison.main_interval is not None and comparison not in ties]

@@ -197,24 +197,33 @@ def hash_table(results: Results) -> Table:
             return Cell(None, "not checked: not reported", tone="warn")
         same = len(set(hashes)) == 1
         if unlike and not same:
-            return Cell(None, "runs differ in length: see what pairs share, above", tone="warn")
+            return Cell(None, "runs differ in length", tone="warn")
         text = f"{min(hashes)[:12]} {'equal' if same else 'differs'}"
         return Cell(min(hashes), text, tone="good" if same else "bad")
 
+    unlike = {
+        cell: len({run.result.steps for run in runs if run.result is not None}) > 1 for cell, runs in cells.items()
+    }
+    all_unlike = bool(unlike) and all(unlike.values())
     rows = [
         {
             Column("seed", "Seed"): Cell.of(seed),
             Column("regime", "Regime", printed=several): Cell.name(regime),
-            Column("arms", "Arms", "right"): Cell.of(len(runs)),
-            Column("data_order", "Data order"): equal(
-                [_order(run) for run in runs],
-                unlike=len({run.result.steps for run in runs if run.result is not None}) > 1,
+            Column("runs", "Runs", "right"): Cell.of(len(runs)),
+            Column("data_order", "Data order", printed=not all_unlike): equal(
+                [_order(run) for run in runs], unlike=unlike[regime, seed]
             ),
             Column("shared_weights", "Shared initial weights"): equal([_start(run) for run in runs]),
         }
         for (regime, seed), runs in cells.items()
     ]
-    return Table.of("hashes", "By seed: the data order and the shared initial weights, across all arms.", rows)
+    what = "the shared initial weights" if all_unlike else "the data order and the shared initial weights"
+    note = (
+        "Where runs differ in length, so do their data orders: what pairs share stands above."
+        if any(unlike.values())
+        else ""
+    )
+    return Table.of("hashes", f"By seed: {what}, across all runs.", rows, note)
 
 
 def _order(run: Run) -> str | None:
@@ -447,7 +456,7 @@ def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
 
 
 def rate_table(sweep: SweepAnalysis) -> Table:
-    """Learning-rate sensitivity and the best rate of every variant."""
+    """Learning-rate sensitivity and the rate of the sweep that was chosen for every variant."""
     best = {chosen.variant: chosen for chosen in sweep.best}
     notes = any(wording.about_rate(chosen) for chosen in sweep.best)
     rows: list[Cells] = []
@@ -463,14 +472,18 @@ def rate_table(sweep: SweepAnalysis) -> Table:
                 Column("n", "n", "right"): summary.n,
                 Column("sensitivity", "Sensitivity", "right"): Cell.of(summary.mean, shown.delta),
                 Column("interval", "Interval", "right", below=True): Cell.of(summary.low, shown.interval),
-                Column("lr", "Best rate", "right"): Cell.of(None if chosen is None else chosen.lr, setting, note=edge),
+                Column("lr", "Chosen rate", "right"): Cell.of(
+                    None if chosen is None else chosen.lr, setting, note=edge
+                ),
                 Column("mean_loss", "Mean loss", "right"): Cell.of(loss, number(loss, 4)),
                 Column("chosen_on", "Chosen on seeds"): ranges(chosen.chosen_on) if chosen else "",
                 Column("judged_on", "Judged on seeds"): ranges(chosen.judged_on) if chosen else "",
                 Column("why", "Note", printed=notes): wording.about_rate(chosen) if chosen else "",
             }
         )
-    return Table.of("rates", "Learning-rate sensitivity, and the best rate of each variant.", rows)
+    return Table.of(
+        "rates", "Learning-rate sensitivity, and the rate of the sweep that was chosen for each variant.", rows
+    )
 
 
 def noise_table(noise: Sequence[NoiseSources], metric: str | None = None) -> Table | None:

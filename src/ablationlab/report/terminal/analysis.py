@@ -213,7 +213,7 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
         yield rate_table(analysis.sweep).terminal()
         yield Text(
             "Sensitivity: mean excess of the loss over the best rate's, for a rate that is log-uniform over the sweep. A run "
-            "that diverged, or ended worse than it began, counts with its loss at the start. The best rate is chosen on "
+            "that diverged, or ended worse than it began, counts with its loss at the start. A rate is chosen on "
             "the selection seeds alone; comparisons in the regime tuned use the others."
         )
         if notes := wording.sweep_notes(analysis.sweep):
@@ -269,7 +269,7 @@ def items_view(items: ItemComparison) -> Iterator[RenderableType]:
 def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
     """The effect of each study by size, the trend per factor of ten, and the prediction."""
     first, fit = found.studies[0].comparison, found.fit
-    heads = [found.scale.replace("matmul_flops", "FLOPs"), "pairs", "difference", "range"]
+    heads = [found.scale.replace("matmul_flops", "FLOPs"), "pairs", "Δ", f"{percent(fit.level)} interval"]
     rows = []
     for study in found.studies:
         shown = study.comparison.intervals["paired-t"]
@@ -283,7 +283,7 @@ def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
     title = f"{first.metric}, {first.variant} − {first.reference}, over {found.scale}"
     yield Table.simple(title, ["study", *heads], rows, heads).terminal()
     yield Text(
-        f"Trend {p_clause(fit.p)} (t, {count(fit.degrees_of_freedom)} degrees of freedom; {percent(fit.level)} intervals). "
+        f"Trend {p_clause(fit.p)} (t, {count(fit.degrees_of_freedom)} degrees of freedom). "
         f"SD between studies beyond the trend: {number(fit.between_sd)}."
     )
     if fit.prediction is not None:
