@@ -29,7 +29,8 @@ settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")
 # numpy and torch read these when they are first imported. A thread that waits for its share of a small product spins: with
 # two threads each, the tests of architectures took five times as much processor time on two busy cores.
-os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# Where a study asks for two threads all the same, the one that waits sleeps: else the notebook's 108 small steps took 30 s.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 # Triton reads this when it is first imported, by whichever test: its kernels then run on the CPU.
 os.environ["TRITON_INTERPRET"] = "1"
 # Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.
