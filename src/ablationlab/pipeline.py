@@ -492,7 +492,8 @@ def train(
     event = Planned(plan, results, read_runs(plan, results), "\n".join(notices), processes or options.workers)
     if event.waiting:
         _check_complete(study, results, event.runs)
-    listen(event)
+    with study_code(study, results):
+        listen(event)  # how long it takes is estimated from the study's own parts
     # From the copy that was sealed, here and in every worker.
     with study_code(study, results), tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:
         if event.waiting or ranks is not None:

@@ -25,7 +25,7 @@ from ablationlab.study.code import code_files, study_code
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.plan import make_plan
 from ablationlab.study.variants import VARIANTS, variants_of
-from conftest import write_study
+from conftest import run_cli, write_study
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_code"
 HEAD = "import ablationlab as lab\n"
@@ -438,6 +438,14 @@ def test_a_task_of_ones_own_is_asked_of_every_run(tmp_path):
     for trained in Results.open(tmp_path / "out").runs:
         (task,) = trained.evaluation.tasks
         assert (task.task, task.items) == ("case", 10)
+
+
+def test_a_study_with_parts_of_its_own_runs_from_the_command_line(tmp_path):
+    arms = {"none": {}, "gated": {"model": {"mlp": "gated"}}}
+    path = study_with(tmp_path, (EXAMPLE / "mine.py").read_text(), variants=arms, seeds=[1])
+    ended = run_cli("run", path, "--out", tmp_path / "out", "--no-report", "--device", "cpu", folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert {run.variant for run in Results.open(tmp_path / "out").runs if run.done} == set(arms)
 
 
 def test_plan_knows_the_parts_of_a_study_and_places_their_errors(tmp_path, capsys):
