@@ -133,7 +133,7 @@ def analyze(
     out: Annotated[
         Path | None,
         Parameter(
-            help="Where analysis.json and verdict.json go. Default: RESULTS; of a table NAME.csv, NAME-analysis beside it."
+            help="Where analysis.json and verdict.json go. Default: RESULTS; for a table NAME.csv, NAME-analysis beside it."
         ),
     ] = None,
     accept_altered: Annotated[
