@@ -233,7 +233,8 @@ class Run:
         """The hashes that a file in this run's folder may have; None before it has ended."""
         if self.seal is None:
             return None
-        return (*self.seal.allowed(path.name), *((ABSENT,) if self.left_out(path.name) else ()))
+        allowed = self.seal.allowed(path.name)
+        return (*allowed, ABSENT) if not os.path.lexists(path) and self.left_out(path.name) else allowed
 
     def left_out(self, name: str) -> bool:
         """Whether a file, or the folder that it is in, is not there to save room."""

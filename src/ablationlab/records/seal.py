@@ -39,6 +39,7 @@ class SealedRecord(Record):
     ``SEAL_OPTIONAL``: files of an earlier version carry none and are read all the same.
     """
 
+    CHECKED: ClassVar[bool] = True
     SEAL_OPTIONAL: ClassVar[bool] = False
     seal: str = ""
 

@@ -363,6 +363,8 @@ class Record(StoredValue):
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = SCHEMA_VERSION
     MEND: ClassVar[str] = "Restore it, or make it again"
+    #: Whether the content is checked beyond its types; that takes a second parse.
+    CHECKED: ClassVar[bool] = False
     schema_version: int = 0
     kind: str = ""
 
@@ -370,7 +372,7 @@ class Record(StoredValue):
         """Fill in the version, fill in or check the kind."""
         if not self.schema_version:
             object.__setattr__(self, "schema_version", self.VERSION)
-        if not self.kind:
+        if "kind" not in self.model_fields_set:
             object.__setattr__(self, "kind", self.KIND)
         elif self.kind != self.KIND:
             raise ValueError(f"kind is {self.kind!r}, not {self.KIND!r}")
@@ -386,6 +388,11 @@ class Record(StoredValue):
     @classmethod
     def _read(cls, path: Path) -> Self:
         content = _content(path)
+        if not cls.CHECKED:
+            with suppress(ValidationError):  # what is wrong is found below
+                record = cls.model_validate_json(content, context=ON_DISK)
+                if record.model_fields_set >= {"kind", "schema_version"} and record.schema_version == cls.VERSION:
+                    return record
         data = _json(path, content)
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind != cls.KIND:
