@@ -19,10 +19,11 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import FrontEnd, ModelConfig
 from ablationlab.report.paper import write_programme
 from ablationlab.report.paper.build import read_template
-from ablationlab.report.paper.document import Float, Heading, PaperDocument, words_of
-from ablationlab.report.paper.printing import Latex
+from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, words_of
+from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
 from ablationlab.report.paper.study import front_words, setting_words, short_names
+from ablationlab.report.table import Cell, Column, Table
 from analysis.builder import outcome, seal_again, study
 
 from .test_paper import document, made, prose, said, shifted
@@ -429,3 +430,23 @@ def test_what_many_runs_share_is_entered_once():
     assert sources.of(shared, "value").field == "/inner/0/value"
     assert sources.of(shared.inner["a"], "value").field == "/inner/0/inner/a/value"
     assert sources.of(other.inner["a/b~"], "value").field == "/inner/2/inner/a~1b~0/value"
+
+
+def test_tables_of_the_appendix_stand_in_parts_of_a_page_and_a_longer_one_on_pages_of_its_own():
+    def table(key: str, rows: int) -> Float:
+        column, words = Column("a", "A"), (Inline("text", key),)
+        return Float(key, Table(key, "", (column,), tuple((Cell.of(row),) for row in range(rows))), words, wide=True)
+
+    head = Heading(1, (Inline("text", "Appendix"),), appendix=True)
+    short = Typst().appendix(
+        [head, table("hashes", 8), table("criteria", 2), table("a", 30), table("b", 10), table("c", 9)]
+    )
+    assert re.findall(r"#foot\((\w+)\)|tabular\(\"(\w+)\"", short) == [
+        *[("auto", ""), ("", "hashes"), ("", "criteria")],
+        *[("top", ""), ("", "a"), ("", "b")],
+        *[("top", ""), ("", "c")],
+    ]
+    assert short.count("#fullness") == 1
+    long = Typst().appendix([head, table("hashes", 8), table("decisions", 60)])
+    assert "#foot" not in long
+    assert long.startswith("#back[")

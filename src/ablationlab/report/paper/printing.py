@@ -115,19 +115,21 @@ class Typst(Typesetter):
         )
 
     def appendix(self, blocks: Sequence[Block]) -> str:
-        """In parts that fit on a page: the first, a small one, takes what the references leave of theirs."""
+        """In parts that fit on a page: the first takes what the references leave of theirs; else on pages of its own."""
         plain = Typst(floating=False)
+        if any(_lines(block) > _PAGE for block in blocks):
+            return f"#back[\n{plain.blocks(blocks)}#fullness]\n"
         parts: list[list[Block]] = [[]]
         for block in blocks:
-            if sum(map(_lines, [*parts[-1], block])) > (_FOOT if len(parts) == 1 else _PAGE):
+            before = sum(map(_lines, parts[-1]))
+            if before and before + _lines(block) > (_FOOT if len(parts) == 1 else _PAGE):
                 parts.append([])
             parts[-1].append(block)
-        made = ""
-        for part in filter(None, parts):
-            lines = sum(map(_lines, part))
-            how = "back" if lines > _PAGE else f"foot({'top' if lines > _FOOT else 'auto'})"
-            made += f"#{how}[\n{plain.blocks(part)}{'#fullness' if part is parts[-1] else ''}]\n"
-        return made
+        return "".join(
+            f"#foot({'auto' if part is parts[0] else 'top'})[\n{plain.blocks(part)}"
+            f"{'#fullness' if part is parts[-1] else ''}]\n"
+            for part in parts
+        )
 
     def piece(self, piece: Inline) -> str:
         match piece.kind:

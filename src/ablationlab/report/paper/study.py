@@ -236,6 +236,8 @@ class StudyView:
             eps = f", ε = {format.setting(front.eps)}" if front.norm in ("layernorm", "rmsnorm") else ""
             return declared.formula.split(" = ")[0] + eps
         base = self.first_run(self.baseline)
+        if variant == self.baseline and self.plan.study.factors is not None:
+            return "the first level of every factor"
         different = [
             setting_words(key, value)
             for own, theirs in ((run.model, base.model), (run.training, base.training))
