@@ -171,6 +171,11 @@ def test_every_odd_file_is_in_the_chain_and_none_ends_it(folder):
     assert all("is not a regular file" in found[name] for name in odd)
 
 
+def test_an_energy_folder_that_is_none_differs(folder):
+    (folder / "energy").symlink_to("energy")
+    assert broken(folder).keys() == {"energy"}
+
+
 def test_an_unreadable_page_differs(folder):
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()

@@ -462,7 +462,11 @@ class Results:
         """energy/: what the commands of this study measured, in their order."""
         from ablationlab.records.energy import ENERGY
 
-        paths = sorted((self.folder / ENERGY).glob("[0-9]*.json"))
+        folder = self.folder / ENERGY
+        if os.path.lexists(folder) and not folder.is_dir():
+            self.reader.note(ENERGY, "is not a folder. Move it away: no decision rests on it")
+            return ()
+        paths = sorted(folder.glob("[0-9]*.json"))
         return tuple(record for path in paths if (record := self.reader.read(path, self._read_energy)) is not None)
 
     def _read_energy(self, path: Path) -> Energy:

@@ -138,7 +138,7 @@ def _tasks(results: Results) -> Iterator[Link]:
 def _energy(results: Results) -> Iterator[Link]:
     """What commands measured; each record is numbered and carries its own hash, so only a lost last one does not show."""
     records = results.energy
-    damaged = [d for file, d in results.reader.damage.items() if file.startswith(f"{ENERGY}/")]
+    damaged = [d for file, d in results.reader.damage.items() if Path(file).parts[0] == ENERGY]
     yield from (Link(damage.file, "differs", damage.text) for damage in damaged)
     if records and not damaged:
         yield _self_sealed(ENERGY, counted(len(records), "record"), *records)
