@@ -108,6 +108,15 @@ def test_a_claim_must_hold_with_diverged_runs_counted():
     assert wide.needs.need == "stable-training"
 
 
+def test_a_run_that_made_it_a_tie_does_not_make_it_a_gain_by_being_lost():
+    made = {"validation_loss": arms(-0.0071, sd=0.012, n=40)}
+    made["validation_loss"]["layernorm"][0] = made["validation_loss"]["none"][0] + 0.029
+    finished, lost = (
+        verdict_of(made, endings={"none": "." * 40, "layernorm": how + "." * 39}).decision for how in (".", "d")
+    )
+    assert (finished, lost) == ("tie", "keep-provisionally")
+
+
 def test_one_absurd_run_of_the_variant_does_not_take_keep_baseline_back():
     # The t-test is not monotone: one cost far beyond the others also makes the SD large, and p rises from 0.000002 to 0.3.
     none = [2.0, 2.02, 1.99, 2.01, 2.0]

@@ -255,7 +255,7 @@ def _excess(gain: StabilityGain) -> float:
 def holds_with_lost(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
     """Whether "better" stays shown with the runs counted that the variant alone lost, "worse" with diverged baselines.
 
-    "Better" needs a variant that fails within the margin, too.
+    "Better" needs a variant that fails within the margin, too, and no tie once they are counted.
     """
     better = comparison.outcome == "better"
     lost = len(lost_alone(comparison, comparison.variant) if better else _diverged(comparison, comparison.reference))
@@ -265,6 +265,8 @@ def holds_with_lost(analysis: Analysis, comparison: Comparison, standing: Stabil
         return not better and _worse_by_rank(analysis, comparison, lost)
     costs = _costs(comparison)
     if not costs or (better and not standing.non_inferior):
+        return False
+    if better and _tied_with_lost(comparison, lost):
         return False
     counted = with_diverged(costs, lost if better else -lost)
     p = paired_t_test(counted).p
@@ -355,12 +357,19 @@ def equivalent_with_lost(analysis: Analysis, comparison: Comparison, standing: S
     costs = _costs(comparison)
     if not costs or not standing.non_inferior or comparison.design == "unpaired":
         return False
-    counted = with_diverged(_raw_costs(comparison), lost)
-    if not paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
+    if not _tied_with_lost(comparison, lost):
         return False
     more = lost - len(_diverged(comparison, comparison.reference))
     beyond = 1e6 * (1 + max(map(abs, costs)))
     return more <= 0 or _hiding_cap(analysis, comparison, [*costs, *[beyond] * more]) is None
+
+
+def _tied_with_lost(comparison: Comparison, lost: int) -> bool:
+    tost = comparison.equivalence
+    if tost is None:
+        return False
+    counted = with_diverged(_raw_costs(comparison), lost)
+    return bool(paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent)
 
 
 def _bounds(comparison: Comparison, tost: Equivalence) -> tuple[float, float]:
