@@ -217,6 +217,11 @@ def group_sentence(
                 f"{begin} {'are' if several else 'is'} more stable on the runs that are there, but runs are missing that may "
                 "have failed.",
             )
+        case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_SMALL:
+            return (
+                f"Undecided{where}.",
+                f"{it} is better than {base}{size}, but would tie with it if single runs were less bad.",
+            )
         case Decision.INCONCLUSIVE:
             return (
                 f"Undecided{where}.",

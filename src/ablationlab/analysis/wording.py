@@ -846,6 +846,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"better: {numbers}. But {_shown_costs(evidence)}"
         case Reason.BETTER_NOT_ALL_SHOWN:
             return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
+        case Reason.MAY_BE_SMALL:
+            return f"better: {numbers}. But {_tie_but_for(evidence)}; a worse run must not help the variant"
         case Reason.VARIANT_DIVERGED:
             return _diverged_alone(evidence)
         case Reason.FAILS_MORE:
@@ -857,6 +859,11 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             )
         case Reason.NO_RULE_APPLIES:
             return f"no other rule applies: {numbers or 'the primary metric is not in the data'}"
+
+
+def _tie_but_for(evidence: Evidence) -> str:
+    where = _seeds(evidence.worse_than_a_tie)
+    return f"were {evidence.variant} less bad on {where}, the difference would be too small to matter"
 
 
 def _diverged_alone(evidence: Evidence) -> str:
@@ -1089,6 +1096,8 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
             return f"Keep {baseline} for now: {_fails_more(evidence)}."
         case Decision.KEEP_PROVISIONALLY:
             return f"Keep {baseline} for now. {_diverged_alone(evidence)}."
+        case Decision.INCONCLUSIVE if verdict.reason == Reason.MAY_BE_SMALL:
+            return f"Undecided; keep {baseline} for now. {variant} is better ({moved}), but {_tie_but_for(evidence)}."
         case Decision.INCONCLUSIVE:
             return f"Undecided; keep {baseline} for now."
 

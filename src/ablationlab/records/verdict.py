@@ -30,7 +30,8 @@ class Decision(StrEnum):
 #: How much a decision speaks for the variant: use it; use it on a condition; nothing speaks for a change; do not use it.
 #: A strictly worse input of paired runs does not get a higher rank; with runs of the variant deleted no verdict speaks for it
 #: that did not before: it is inconclusive at best (tests/analysis/verdict/test_order.py). Not ordered: a baseline run that
-#: finishes instead of diverging, costs that spread less, one run that gets better or is far beyond the others, unpaired arms.
+#: finishes instead of diverging, costs that spread less, one run that gets better, one far beyond the others that is lost or
+#: deleted, unpaired arms.
 RANK: Final[dict[Decision, int]] = {
     Decision.ADOPT: 3,
     Decision.ADOPT_IN_REGIME: 3,
@@ -89,6 +90,7 @@ class Reason(StrEnum):
     BETTER_AT_A_COST = "better-at-a-cost"
     BETTER_WITH_BAD_RUNS = "better-with-bad-runs"
     BETTER_NOT_ALL_SHOWN = "better-not-all-shown"
+    MAY_BE_SMALL = "may-be-small"  # a tie, were single runs less bad
     # 3, 5 and 6: more of its runs fail than the margin allows, as counted, and it is not shown to be as stable
     FAILS_MORE = "fails-more"
     # 3 and 5: the variant alone lost runs: some diverged, or all are missing

@@ -181,6 +181,19 @@ def test_single_runs_that_get_worse_never_take_keep_baseline_back(better, bad, m
         assert RANK[worse.decision()] == 0 or worse.decision() == Decision.TIE  # surely worse by less than matters
 
 
+@given(
+    inputs(sizes=(5, 8, 20), endings="......sd"),
+    st.sampled_from([0.3, 0.5, 0.7, 0.9, 1.1]),
+    st.lists(st.sampled_from([0.0, 0.002, 0.004, 0.01, 0.02, 0.1]), min_size=5, max_size=5),
+)
+@settings(max_examples=150, deadline=None)
+def test_single_runs_that_get_worse_never_turn_a_tie_into_a_gain(better, gain, more):
+    """A gain that is real but small: a worse run widens its interval beyond the smallest effect."""
+    better = replace(better, effect=-0.01 * gain, smallest_effect=0.01, spread=min(better.spread, 0.004))
+    worse = replace(better, bad=tuple(more))
+    assert RANK[worse.decision()] <= RANK[better.decision()]
+
+
 @given(ordered(endings="....sw"))
 @settings(max_examples=50, deadline=None)
 def test_the_better_of_two_inputs_with_unstable_baselines_is_never_kept_from_adoption(pair):

@@ -117,6 +117,25 @@ def test_a_run_that_made_it_a_tie_does_not_make_it_a_gain_by_being_lost():
     assert (finished, lost) == ("tie", "keep-provisionally")
 
 
+@pytest.mark.parametrize(
+    ("worst", "decision", "reason"),
+    [
+        (-0.0082, "tie", "real-but-small"),
+        (-0.004, "tie", "real-but-small"),
+        (0.0, "inconclusive", "may-be-small"),  # shown better, and was adopted
+        (1.0, "inconclusive", "no-rule-applies"),
+    ],
+)
+def test_a_run_that_gets_worse_does_not_turn_a_tie_into_adoption(worst, decision, reason):
+    """It makes the interval wider, so that the gain is no longer surely too small to matter."""
+    base, costs = [2.0, 2.02, 1.99, 2.01, 2.0], [-0.0085, -0.0090, -0.0088, -0.0086, worst]
+    made = {"validation_loss": {"none": base, "layernorm": [a + b for a, b in zip(base, costs, strict=True)]}}
+    found = verdict_of(made)
+    assert (found.decision, found.reason) == (decision, reason)
+    said = "were layernorm less bad on seed 5, the difference would be too small" in words_of(made).recommendation
+    assert said == (reason == "may-be-small")
+
+
 def test_one_absurd_run_of_the_variant_does_not_take_keep_baseline_back():
     # The t-test is not monotone: one cost far beyond the others also makes the SD large, and p rises from 0.000002 to 0.3.
     none = [2.0, 2.02, 1.99, 2.01, 2.0]

@@ -154,6 +154,20 @@ class Evidence:
         return () if self.primary is None else hidden_by_bad_runs(self.analysis, self.primary)
 
     @property
+    def tie_cap(self) -> float | None:
+        """The cost at which a gain would be a tie, were no run worse than that."""
+        return None if self.primary is None else tie_cap(self.primary)
+
+    @property
+    def worse_than_a_tie(self) -> tuple[Seed, ...]:
+        """Seeds on which the variant is worse than that."""
+        cap = self.tie_cap
+        if self.primary is None or cap is None:
+            return ()
+        costs = zip(self.primary.pairs, _raw_costs(self.primary), strict=True)
+        return tuple(pair.seed for pair, cost in costs if cost > cap)
+
+    @property
     def worse_everywhere(self) -> bool:
         """Whether the variant is worse on every seed, shown or not."""
         return self.primary is not None and all(cost > 0 for cost in _costs(self.primary))
@@ -255,7 +269,7 @@ def _excess(gain: StabilityGain) -> float:
 def holds_with_lost(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
     """Whether "better" stays shown with the runs counted that the variant alone lost, "worse" with diverged baselines.
 
-    "Better" needs a variant that fails within the margin, too, and no tie once they are counted.
+    "Better" needs a variant that fails within the margin, too.
     """
     better = comparison.outcome == "better"
     lost = len(lost_alone(comparison, comparison.variant) if better else _diverged(comparison, comparison.reference))
@@ -265,8 +279,6 @@ def holds_with_lost(analysis: Analysis, comparison: Comparison, standing: Stabil
         return not better and _worse_by_rank(analysis, comparison, lost)
     costs = _costs(comparison)
     if not costs or (better and not standing.non_inferior):
-        return False
-    if better and _tied_with_lost(comparison, lost):
         return False
     counted = with_diverged(costs, lost if better else -lost)
     p = paired_t_test(counted).p
@@ -306,6 +318,22 @@ def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed
     if cap is None or cap >= max(costs):
         return ()
     return tuple(pair.seed for pair, cost in zip(comparison.pairs, costs, strict=True) if cost > cap)
+
+
+def tie_cap(comparison: Comparison) -> float | None:
+    """The largest cost, none counted as more, at which a gain would be a tie, with the variant's lost runs counted.
+
+    A worse run must not help its arm, but it makes the interval wider, and what was surely too small to matter no longer is.
+    """
+    tost, costs = comparison.equivalence, _raw_costs(comparison)
+    if tost is None or comparison.design == "unpaired" or not costs:
+        return None
+    lost = len(lost_alone(comparison, comparison.variant))
+    low, _ = _bounds(comparison, tost)
+    counted = with_diverged(costs, lost) if lost else costs
+    # Only the end of the interval that lies on the side of the gain is in question.
+    cap = largest_cap([cost - low for cost in counted], alpha=2 * tost.alpha)
+    return None if cap is None else cap + low
 
 
 def _hiding_cap(analysis: Analysis, comparison: Comparison, costs: Sequence[float]) -> float | None:
@@ -357,19 +385,12 @@ def equivalent_with_lost(analysis: Analysis, comparison: Comparison, standing: S
     costs = _costs(comparison)
     if not costs or not standing.non_inferior or comparison.design == "unpaired":
         return False
-    if not _tied_with_lost(comparison, lost):
+    counted = with_diverged(_raw_costs(comparison), lost)
+    if not paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
         return False
     more = lost - len(_diverged(comparison, comparison.reference))
     beyond = 1e6 * (1 + max(map(abs, costs)))
     return more <= 0 or _hiding_cap(analysis, comparison, [*costs, *[beyond] * more]) is None
-
-
-def _tied_with_lost(comparison: Comparison, lost: int) -> bool:
-    tost = comparison.equivalence
-    if tost is None:
-        return False
-    counted = with_diverged(_raw_costs(comparison), lost)
-    return bool(paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent)
 
 
 def _bounds(comparison: Comparison, tost: Equivalence) -> tuple[float, float]:

@@ -173,10 +173,14 @@ def _better(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     if evidence.primary.outcome != "better":
         return RuleAnswer(Reason.NOT_BETTER)
-    # A tie that lost runs undo is no gain either.
-    tied = evidence.primary.equivalence is not None and bool(evidence.primary.equivalence.equivalent)
+    # A tie that worse or lost runs undo is no gain either.
+    tost, small = evidence.primary.equivalence, evidence.tie_cap is not None
+    lost = bool(evidence.variant_diverged or evidence.variant_missing)
+    tied = (tost is not None and bool(tost.equivalent)) or (small and lost)
     if outweighed := _outweighed(evidence, holds=evidence.holds and not tied):
         return outweighed
+    if small:
+        return RuleAnswer(Reason.MAY_BE_SMALL, Decision.INCONCLUSIVE)
     if evidence.shown_worse or evidence.broken_guards:
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
     if evidence.hidden_costs:
