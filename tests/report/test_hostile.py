@@ -15,9 +15,9 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from ablationlab.records.results import Results
+from ablationlab.report.convert import compiled
 from ablationlab.report.notebook import Frames
 from ablationlab.report.page.build import page_html
-from ablationlab.report.paper.write import compiled
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.tables.write import statistics_markdown, tables_of
 
@@ -90,12 +90,11 @@ def test_no_field_of_a_table_says_more_than_its_text(text):
 
 @pytest.mark.parametrize("text", [HTML, LATEX, TYPST, MARKDOWN], ids=["html", "latex", "typst", "markdown"])
 def test_typst_prints_hostile_text_as_it_is(text, tmp_path):
-    source = tmp_path / "table.typ"
-    source.write_text(
+    source = (
         "#let tabular(aligns, heads, ..cells) = table(columns: heads.len(), ..heads, ..cells.pos())\n"
         f"#tabular({hostile(text).typst()})\n"
     )
-    shown = re.sub(r"\s", "", text_of(compiled(source)))
+    shown = re.sub(r"\s", "", text_of(compiled(source, tmp_path)))
     assert re.sub(r"\s", "", text) in shown
 
 

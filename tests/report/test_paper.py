@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -25,11 +26,12 @@ from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
+from ablationlab.report.convert import compiled
 from ablationlab.report.paper import build as build_module
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.paper.document import Float, Marks, PaperDocument, Paragraph, words_of
-from ablationlab.report.paper.write import compiled, references, write_sources
+from ablationlab.report.paper.write import references, write_sources
 from ablationlab.report.table import Table
 from ablationlab.study.load import load_study
 from ablationlab.study.text import entries
@@ -87,7 +89,7 @@ def prose(folder: Path) -> Words:
 def printed(made: PaperDocument, folder: Path) -> Words:
     """The text of the PDF of a paper without its figures."""
     write_sources(made, {}, folder)
-    return text_of(compiled(folder / "paper.typ"))
+    return text_of(compiled((folder / "paper.typ").read_text(), folder))
 
 
 def made(folder: Path, **options: Any) -> Path:
@@ -181,7 +183,7 @@ def test_a_changed_record_changes_the_number_in_the_pdf(tmp_path):
 
 def test_the_source_compiles_as_it_stands_somewhere_else(finished, tmp_path):
     copy = shutil.copytree(finished / "paper", tmp_path / "copy")
-    assert compiled(copy / "paper.typ") == (finished / "paper.pdf").read_bytes()
+    assert compiled((copy / "paper.typ").read_text(), copy) == (finished / "paper.pdf").read_bytes()
     assert not [path for path in copy.rglob("*.typ") if "@preview" in path.read_text()]
 
 
@@ -525,6 +527,28 @@ def test_a_folder_that_cannot_be_written_is_said(finished, tmp_path):
     (tmp_path / "out").write_text("in the way")
     with pytest.raises(StorageError, match=r"cannot write .*out"):
         write_paper(Results.open(finished), tmp_path / "out")
+
+
+DYING_TYPST = """
+import sys
+sys.path.insert(0, sys.argv[1])  # where typst.py kills whoever imports it
+from ablationlab.cli import main
+from ablationlab.report.paper import write
+write.pictures = lambda *_: []
+main(["report", sys.argv[2], "--out", sys.argv[1], "--only", "tables", "--only", "paper"])
+"""
+
+
+def test_a_paper_whose_compiler_dies_is_a_note_and_the_rest_is_written(finished, tmp_path):
+    (tmp_path / "typst.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    words = [sys.executable, "-c", DYING_TYPST, tmp_path, finished]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "No paper:" in done.stdout
+    assert "Typst was killed by signal 9" in done.stdout
+    assert (tmp_path / "tables" / "runs.csv").is_file()
+    assert (tmp_path / "paper" / "paper.tex").is_file()
+    assert not (tmp_path / "paper.pdf").exists()
 
 
 def test_every_reference_is_cited_by_a_template_and_has_what_it_needs():

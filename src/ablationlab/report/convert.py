@@ -1,5 +1,6 @@
-"""Chart specifications to files, in workers. The converter embeds a JavaScript engine, which dies by a signal where memory is
-short: what it could not draw is then a note, and the rest of the report is written.
+"""Chart specifications to files and a paper to its PDF, in workers. The chart converter embeds a JavaScript engine, which
+dies by a signal where memory is short, and so does Typst: what was not made is then a note, and the rest of the report is
+written.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ablationlab.core.errors import StorageError, WorkerDied
+from ablationlab.core.errors import AblationLabError, StorageError, WorkerDied
 from ablationlab.core.processes import Pool, WorkerError
 from ablationlab.data.sources import cache_folder
 from ablationlab.records.storage import replace
 
+if TYPE_CHECKING:
+    import typst
+
 #: What a worker raises where a chart cannot be drawn.
 NOT_DRAWN = (WorkerDied, WorkerError)
 PROCESSES = 2
+#: Sizes of a paper's text in points, of which the one with the fullest last page is taken.
+SIZES = (9.6, 9.5, 9.7, 9.4, 9.8, 9.3)
 
 
 @cache
@@ -97,6 +103,18 @@ def not_drawn(failed: Mapping[str, BaseException]) -> list[str]:
     return [f"Not drawn: {', '.join(keys)}; {reason}" for reason, keys in reasons.items()]
 
 
+def typeset(folder: Path, figures: Iterable[str], pdf: Path) -> Path:
+    """Make *pdf* of ``folder/paper.typ``, and PDFs of these figures for LaTeX."""
+    try:
+        start_converters().submit("paper", folder, tuple(figures), pdf).result()
+    except NOT_DRAWN as error:
+        why = f"Typst {error.how}" if isinstance(error, WorkerDied) else str(error)
+        raise AblationLabError(
+            f"{folder / 'paper.typ'} is written, but {pdf.name} could not be made of it: {why}"
+        ) from error
+    return pdf
+
+
 # ---- in a worker --------------------------------------------------------------------------------------------------------
 
 
@@ -123,6 +141,7 @@ def _converter() -> Callable[..., Any]:
         "svg": lambda spec: vl_convert.vegalite_to_svg(dict(spec)),
         "bundle": lambda snippet: vl_convert.javascript_bundle(snippet=snippet),
         "files": files,
+        "paper": _paper,
     }
     return lambda name, *arguments: functions[name](*arguments)
 
@@ -131,3 +150,49 @@ def _unchanged(folder: Path, key: str, svg: str, formats: Iterable[str]) -> bool
     paths = [folder / f"{key}.{kind}" for kind in formats]
     drawn = folder / f"{key}.svg"
     return drawn in paths and all(path.is_file() for path in paths) and drawn.read_bytes() == svg.encode()
+
+
+def _paper(folder: Path, figures: Iterable[str], pdf: Path) -> None:
+    for key in figures:
+        # The bytes of Typst repeat, where those of the chart converter do not.
+        page = f'#set document(date: none)\n#set page(width: auto, height: auto, margin: 0pt)\n#image("{key}.svg")\n'
+        replace(folder / "figures" / f"{key}.pdf", compiled(page, folder / "figures"))
+    source = folder / "paper.typ"
+    written = source.read_text(encoding="utf-8")
+    best = _fullest(written, folder)
+    if best != written:
+        replace(source, best.encode())
+    replace(pdf, compiled(best, folder))
+
+
+def _fullest(source: str, folder: Path) -> str:
+    """The source at the size of text that leaves the least of the last page empty."""
+    fullest, best = -1.0, source
+    for size in SIZES:
+        trial = source.replace("#let size = 9.6pt", f"#let size = {size}pt", 1)
+        with _typst(trial, folder) as compiler:
+            full = float(compiler.query("<end>", field="value", one=True).strip('"'))
+        if full > fullest:
+            fullest, best = full, trial
+        if full > 0.8:
+            break
+    return best
+
+
+def compiled(source: str, folder: Path) -> bytes:
+    """The PDF of a Typst source whose files lie in *folder*."""
+    with _typst(source, folder) as compiler:
+        made = compiler.compile()
+    assert isinstance(made, bytes)
+    return made
+
+
+@contextmanager
+def _typst(source: str, folder: Path) -> Iterator[typst.Compiler]:
+    """Only the compiler's own fonts are used, so that the PDF is the same everywhere."""
+    import typst
+
+    try:
+        yield typst.Compiler(source.encode(), root=folder, ignore_system_fonts=True)
+    except RuntimeError as error:
+        raise AblationLabError(f"the Typst source in {folder} does not compile: {error}") from error

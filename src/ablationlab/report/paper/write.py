@@ -14,6 +14,7 @@ from ablationlab.core.errors import AblationLabError
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
 from ablationlab.records.storage import replace
+from ablationlab.report.convert import typeset
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.document import PaperDocument, Picture
 from ablationlab.report.paper.figures import pictures, programme_pictures
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 FOLDER = "paper"
 REFERENCES = "references.bib"
 CLAIMS = "claims.json"
-#: Sizes of the text in points, of which the one with the fullest last page is taken.
-SIZES = (9.6, 9.5, 9.7, 9.4, 9.8, 9.3)
 
 
 def write_paper(
@@ -46,7 +45,7 @@ def write_paper(
     replace(folder / FOLDER / REFERENCES, b"")  # a folder that cannot be written is known before anything is drawn
     drawn = {"": pictures(results, figures, say)}
     write_sources(document_of([results], drawn), drawn, folder / FOLDER)
-    return _compiled(folder / FOLDER, folder / "paper.pdf")
+    return typeset(folder / FOLDER, _keys(drawn), folder / "paper.pdf")
 
 
 def write_programme(
@@ -67,19 +66,22 @@ def write_programme(
     drawn = programme_pictures(studies, say) if len(studies) > 1 else {"": pictures(studies[0], say=say)}
     document = document_of(studies, drawn, title=title, text=text)
     write_sources(document, drawn, folder)
-    return _compiled(folder, folder / "paper.pdf")
+    return typeset(folder, _keys(drawn), folder / "paper.pdf")
 
 
 def write_sources(document: PaperDocument, drawn: Mapping[str, Sequence[Picture]], folder: Path) -> None:
-    """Everything but the PDF: both sources, references, figures and claims."""
+    """Everything but PDFs: both sources, references, figures and claims."""
     for pictures_of_study in drawn.values():
         for picture in pictures_of_study:
             replace(folder / "figures" / f"{picture.key}.svg", picture.svg.encode())
-            replace(folder / "figures" / f"{picture.key}.pdf", _figure_pdf(folder / "figures" / f"{picture.key}.svg"))
     replace(folder / "paper.typ", Typst().document(document, read_template("layout.typ")).encode())
     replace(folder / "paper.tex", Latex().document(document, read_template("preamble.tex")).encode())
     replace(folder / REFERENCES, references(document).encode())
     replace(folder / CLAIMS, claims_json(document).encode())
+
+
+def _keys(drawn: Mapping[str, Sequence[Picture]]) -> list[str]:
+    return [picture.key for pictures_of_study in drawn.values() for picture in pictures_of_study]
 
 
 def references(document: PaperDocument) -> str:
@@ -89,49 +91,3 @@ def references(document: PaperDocument) -> str:
     except ValueError as error:
         raise AblationLabError(f"the references in plan.lock cannot be printed: {error}") from error
     return "".join(f"{every[key]}\n\n" for key in document.cited() if key in every)
-
-
-def _figure_pdf(svg: Path) -> bytes:
-    """A drawing as PDF for LaTeX: its bytes repeat, where those of the chart converter do not."""
-    page = svg.with_suffix(".typ")
-    source = f'#set document(date: none)\n#set page(width: auto, height: auto, margin: 0pt)\n#image("{svg.name}")\n'
-    replace(page, source.encode())
-    made = compiled(page)
-    page.unlink()
-    return made
-
-
-def _compiled(folder: Path, pdf: Path) -> Path:
-    """The PDF at the size of text that leaves the least of the last page empty."""
-    import typst as compiler
-
-    source = folder / "paper.typ"
-    written = source.read_text(encoding="utf-8")
-    fullest, best = -1.0, written
-    for size in SIZES:
-        trial = written.replace("#let size = 9.6pt", f"#let size = {size}pt", 1)
-        replace(source, trial.encode())
-        try:
-            end = compiler.query(source, "<end>", field="value", one=True, ignore_system_fonts=True)
-        except RuntimeError as error:
-            raise AblationLabError(f"{source} does not compile: {error}") from error
-        full = float(str(end).strip('"'))
-        if full > fullest:
-            fullest, best = full, trial
-        if full > 0.8:
-            break
-    replace(source, best.encode())
-    replace(pdf, compiled(source))
-    return pdf
-
-
-def compiled(source: Path) -> bytes:
-    """The PDF of a Typst file; only the compiler's own fonts are used, so that it is the same everywhere."""
-    import typst as compiler
-
-    try:
-        made = compiler.compile(source, ignore_system_fonts=True)
-    except RuntimeError as error:
-        raise AblationLabError(f"{source} does not compile: {error}") from error
-    assert isinstance(made, bytes)
-    return made
