@@ -19,7 +19,7 @@ from ablationlab.core.processes import usable_cores
 from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder, inside, timestamp
+from ablationlab.records.storage import ResultsFolder, inside, numbered, timestamp
 from ablationlab.study.code import code_notice, study_code
 from ablationlab.study.load import load_study, parse_study
 
@@ -394,7 +394,7 @@ def _energy_measured(results: ResultsFolder, options: Options) -> Iterator[None]
             )
             folder = results.path / ENERGY
             with suppress(FileExistsError):  # another command of this study ended at the same moment
-                record.create(folder / f"{len(list(folder.glob('[0-9]*.json'))) + 1:04d}.json")
+                record.create(folder / f"{len(numbered(folder)) + 1:04d}.json")
 
 
 def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) -> LookResult:

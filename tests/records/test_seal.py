@@ -244,7 +244,7 @@ def loop(path: Path) -> None:
 def test_a_plan_that_cannot_be_read_is_named_with_the_reason(folder, make, words):
     (folder / "plan.lock").unlink()
     make(folder / "plan.lock")
-    with pytest.raises(RecordError, match=rf"plan\.lock .*{words}"):
+    with pytest.raises(RecordError, match=rf"plan\.lock: .*{words}"):
         make_report(folder, say=lambda text: None)
     (link,) = chain(folder)
     assert (link.file, link.state) == ("plan.lock", "differs")

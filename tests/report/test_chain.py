@@ -176,6 +176,24 @@ def test_an_energy_folder_that_is_none_differs(folder):
     assert broken(folder).keys() == {"energy"}
 
 
+@pytest.mark.parametrize("place", [f"runs/{RUN}", "runs", "amendments"])
+def test_a_link_to_nowhere_in_the_place_of_a_folder_is_named(folder, place, cli):
+    (folder / "away").mkdir()
+    if (folder / place).exists():
+        (folder / place).rename(folder / "away" / "there")
+    (folder / place).symlink_to(Path(place).name)
+    for verb in ("analyze", "status", "verify", "paper"):
+        code, output, errors = cli(verb, folder, *(["--out", folder / "out"] if verb == "paper" else []))
+        assert code, verb
+        assert f"{place} is neither a folder nor a link to one" in " ".join((output + errors).split()), verb
+
+
+def test_a_run_that_was_moved_is_found_by_a_link(folder):
+    (folder / "runs" / RUN).rename(folder / "away")
+    (folder / "runs" / RUN).symlink_to("../away")
+    assert not broken(folder)
+
+
 def test_an_unreadable_page_differs(folder):
     (folder / "report.html").unlink()
     (folder / "report.html").mkdir()

@@ -21,7 +21,7 @@ from ablationlab.records.metrics import Metric
 from ablationlab.records.probes import ProbeDefinition
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig, with_paths
-from ablationlab.records.storage import Record, StoredValue, content_hash, read_json
+from ablationlab.records.storage import Record, StoredValue, content_hash, numbered, read_json
 
 #: Folders of a results folder beside plan.lock.
 LOOKS, AMENDMENTS = "looks", "amendments"
@@ -555,8 +555,8 @@ class Plan(Record):
     def read_with_seal(cls, path: Path) -> tuple[Self, bool]:
         """Load the plan in force, and say whether the seal of plan.lock holds."""
         plan = cls.read_sealed(path)
-        looks = tuple(Look.read(file) for file in sorted((path.parent / LOOKS).glob("[0-9]*.json")))
-        amendments = tuple(Amendment.read(file) for file in sorted((path.parent / AMENDMENTS).glob("[0-9]*.json")))
+        looks = tuple(Look.read(file) for file in numbered(path.parent / LOOKS))
+        amendments = tuple(Amendment.read(file) for file in numbered(path.parent / AMENDMENTS))
         seals = [*(look.plan_hash for look in looks), *(amendment.plan_hash for amendment in amendments)]
         if any(seal != plan.plan_hash for seal in seals):
             raise RecordError(f"{path.parent}: a look or an amendment belongs to another plan than {path.name}")

@@ -33,7 +33,7 @@ from ablationlab.records.plan import AMENDMENTS, LOOKS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
 from ablationlab.records.run import Result, RunRecord, TrainerFailure, read_curves, read_progress
 from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash, hash_known
-from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, inside
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, inside, is_folder, numbered
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
 
 if TYPE_CHECKING:
@@ -290,6 +290,8 @@ class Run:
 
     @cached_property
     def state(self) -> State:
+        if not {"runs", f"runs/{self.id}"}.isdisjoint(self.reader.damage):
+            return "damaged"
         if (self.record is None and self.folder.record.exists()) or (
             self.result is None and self.folder.result.exists()
         ):
@@ -396,9 +398,9 @@ class Results:
             raise RecordError(f"{path} is not a results folder: it has neither plan.lock nor analysis.json")
         if plan is None and results.analysis is not None and results.analysis.source == "records":
             damage = reader.damage.get(folder.plan.name)
-            state = "is missing" if damage is None else damage.text
+            state = " is missing" if damage is None else f": {damage.text}"
             raise RecordError(
-                f"{folder.plan} {state}; the runs of this study are judged by it. Restore it, or name the results folder "
+                f"{folder.plan}{state}; the runs of this study are judged by it. Restore it, or name the results folder "
                 "that has it"
             )
         return results
@@ -438,7 +440,7 @@ class Results:
         """SHA-256 of everything that an analysis of these records follows from; runs by their seals."""
         if self.plan is None:
             return {}
-        amendments = sorted((self.folder / AMENDMENTS).glob("[0-9]*.json"))
+        amendments = numbered(self.folder / AMENDMENTS)
         seals = [run.folder.seal for run in self.runs if run.done]
         files = [ResultsFolder(self.folder).plan, *amendments, *seals, suite_path(ResultsFolder(self.folder))]
         return {
@@ -462,11 +464,7 @@ class Results:
         """energy/: what the commands of this study measured, in their order."""
         from ablationlab.records.energy import ENERGY
 
-        folder = self.folder / ENERGY
-        if os.path.lexists(folder) and not folder.is_dir():
-            self.reader.note(ENERGY, "is not a folder. Move it away: no decision rests on it")
-            return ()
-        paths = sorted(folder.glob("[0-9]*.json"))
+        paths = self.reader.read(self.folder / ENERGY, numbered) or []
         return tuple(record for path in paths if (record := self.reader.read(path, self._read_energy)) is not None)
 
     def _read_energy(self, path: Path) -> Energy:
@@ -675,6 +673,8 @@ def read_runs(plan: Plan, folder: ResultsFolder, reader: Reader | None = None) -
     """The runs of a plan, in its order; strict unless a *reader* says otherwise."""
     reader = reader or Reader(folder.path, strict=True)
     kept = {} if reader.cache is None else _unchanged_runs(plan, folder, reader.cache)
+    for path in (folder.runs, *(folder.run(planned.id).path for planned in plan.runs if planned.id not in kept)):
+        reader.read(path, is_folder)
     stacks = {planned.stack for planned in plan.runs if planned.id not in kept}
     locked = {number for number in stacks if Lock(folder.stack_lock(number)).held_elsewhere()}
     runs = tuple(
@@ -742,13 +742,15 @@ def _why_stale(results: Results) -> Iterator[Stale]:
     now = results.inputs
     yield from (Stale("new", file) for file in now if file not in analysis.inputs)
     unread = {f"runs/{run.id}/seal.json": run for run in results.runs if run.state == "damaged"}
+    found: dict[str, None] = {}
     for file in analysis.inputs:
         if file in unread:
-            lost = (unread[file].folder.seal, unread[file].folder.record, unread[file].folder.result)
-            named = [path.relative_to(results.folder).as_posix() for path in lost]
-            found = [damage for name in named if (damage := results.reader.damage.get(name)) is not None]
-            yield from (Stale("damaged", damage.file, damage.text) for damage in found)
+            folder = unread[file].folder
+            lost = (folder.path.parent, folder.path, folder.seal, folder.record, folder.result)
+            found |= dict.fromkeys(path.relative_to(results.folder).as_posix() for path in lost)
         elif file not in now:
             yield Stale("gone", file)
+    damages = [damage for name in found if (damage := results.reader.damage.get(name)) is not None]
+    yield from (Stale("damaged", damage.file, damage.text) for damage in damages)
     both = [file for file in now if file in analysis.inputs]
     yield from (Stale("changed", file) for file in both if now[file] != analysis.inputs[file])

@@ -474,6 +474,18 @@ class ResultsFolder:
         return self.locks / f"stack-{stack:04d}"
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder; anything else in its place, which would pass for none, is refused."""
+    if not path.is_dir() and os.path.lexists(path):
+        raise RecordError(f"{path} is neither a folder nor a link to one. Restore the folder, or move this away")
+    return path.is_dir()
+
+
+def numbered(folder: Path) -> list[Path]:
+    """The records 0001.json, 0002.json and so on of a folder, which need not be there."""
+    return sorted(folder.glob("[0-9]*.json")) if is_folder(folder) else []
+
+
 def inside(root: Path, name: str) -> Path:
     """``root/name``; a name from a record that leads out of *root* is refused."""
     parts = name.split("/")

@@ -82,6 +82,9 @@ def _deposit(plan: Plan, path: Path | None) -> Link:
 def _runs(results: Results) -> Iterator[Link]:
     ended = [run for run in results.runs if run.folder.result.exists()]
     whole = files = 0
+    names = {f"runs/{run.id}" for run in results.runs}
+    broken = [damage for file, damage in results.reader.damage.items() if file in {"runs", *names}]
+    yield from (Link(damage.file, "differs", damage.text) for damage in broken)
     for run in results.runs:
         if run.folder.result.exists():
             links = list(_run(results, run))
@@ -92,7 +95,9 @@ def _runs(results: Results) -> Iterator[Link]:
             text = "is not there, but seal.json is: deleted, or killed at its very end; `ablationlab run` trains on"
             yield Link(f"runs/{run.id}/result.json", "absent", text)
     text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}; "
-    yield Link("runs", "holds" if whole == len(ended) else "differs", f"{text}planned: {len(results.runs)}")
+    yield Link(
+        "runs", "holds" if whole == len(ended) and not broken else "differs", f"{text}planned: {len(results.runs)}"
+    )
     for kind, runs in not_kept(ended).items():
         yield Link(f"runs/*/{kind}", "absent", f"not kept, so not checked, in {part(len(runs), len(ended))}")
 

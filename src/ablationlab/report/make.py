@@ -121,7 +121,7 @@ def with_analysis(results: Results, say: Say) -> Results:
     """The results with an analysis and a verdict of their records: those on disk where they are, else made now."""
     results.check_runs()
     _ = results.suite
-    damaged = any(file.startswith(("runs/", "evaluation/")) for file in results.reader.damage)
+    damaged = any(file.startswith(("runs", "evaluation/")) for file in results.reader.damage)
     there = results.analysis is not None and results.verdict is not None and not results.stale and not damaged
     if there or results.plan is None or not any(run.done for run in results.runs):
         return results

@@ -16,7 +16,7 @@ from ablationlab.records.results import no_weights
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.seal import check_sealed
 from ablationlab.records.settings import ModelConfig
-from ablationlab.records.storage import RunFolder, new_folder, write_bytes
+from ablationlab.records.storage import RunFolder, is_folder, new_folder, write_bytes
 from ablationlab.training import checkpoints
 from ablationlab.training.formats import config_of, tensors_of
 
@@ -59,7 +59,7 @@ def _attach(root: nn.Module, name: str, value: nn.Parameter) -> None:
 def load(run: str | Path) -> GPT:
     """A finished run's folder -> its model, on the CPU, in evaluation mode. Checksums are verified."""
     folder = RunFolder(Path(run))
-    if not folder.path.is_dir():
+    if not is_folder(folder.path):
         raise RecordError(f"{folder.path}: no such run folder")
     record = RunRecord.read(folder.record)
     if not folder.done:
