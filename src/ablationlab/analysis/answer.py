@@ -220,7 +220,8 @@ def group_sentence(
         case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_SMALL:
             return (
                 f"Undecided{where}.",
-                f"{it} is better than {base}{size}, but would tie with it if single runs were less bad.",
+                f"{begin} {'are' if several else 'is'} better than {base}{size}, but only single runs keep "
+                f"{'them' if several else 'it'} from being a tie.",
             )
         case Decision.INCONCLUSIVE:
             return (

@@ -847,7 +847,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.BETTER_NOT_ALL_SHOWN:
             return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
         case Reason.MAY_BE_SMALL:
-            return f"better: {numbers}. But {_tie_but_for(evidence)}; a worse run must not help the variant"
+            return f"better: {numbers}. But {_tie_but_for(evidence)}, and a worse run must not help the variant"
         case Reason.VARIANT_DIVERGED:
             return _diverged_alone(evidence)
         case Reason.FAILS_MORE:
@@ -862,8 +862,12 @@ def _because(evidence: Evidence, reason: Reason) -> str:
 
 
 def _tie_but_for(evidence: Evidence) -> str:
-    where = _seeds(evidence.worse_than_a_tie)
-    return f"were {evidence.variant} less bad on {where}, the difference would be too small to matter"
+    seeds = evidence.worse_than_a_tie
+    worst = f"on {_seeds(seeds)}" if seeds else "in the runs that it lost"
+    return (
+        f"if {evidence.variant} had done about as well {worst} as on the other seeds, its gain would be shown to be too "
+        "small to matter"
+    )
 
 
 def _diverged_alone(evidence: Evidence) -> str:

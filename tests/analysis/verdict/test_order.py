@@ -182,7 +182,7 @@ def test_single_runs_that_get_worse_never_take_keep_baseline_back(better, bad, m
 
 
 @given(
-    inputs(sizes=(5, 8, 20), endings="......sd"),
+    inputs(sizes=(5, 8, 20), endings="......s"),
     st.sampled_from([0.3, 0.5, 0.7, 0.9, 1.1]),
     st.lists(st.sampled_from([0.0, 0.002, 0.004, 0.01, 0.02, 0.1]), min_size=5, max_size=5),
 )

@@ -311,7 +311,9 @@ def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed
 
     A worse run must not help its arm, but t falls where one cost is far beyond the others.
     """
-    if comparison.test not in T_TESTS or comparison.direction is None or _is_worse(analysis, comparison):
+    # With diverged baselines counted, the t-test decides, whatever was registered.
+    by_t = comparison.test in T_TESTS or _diverged(comparison, comparison.reference)
+    if not by_t or comparison.direction is None or _is_worse(analysis, comparison):
         return ()
     costs = _costs(comparison)
     cap = _hiding_cap(analysis, comparison, costs)

@@ -7,9 +7,10 @@
 3. equivalent within the smallest effect that matters: tie, broken by the tie-breakers in their order;
    keep-provisionally if it fails beyond the margin, as counted;
 4. shown worse on the primary metric: keep-baseline;
-5. shown better: keep-provisionally if it fails beyond the margin, as counted; trade-off if a guard or a registered
-   secondary is shown worse, or would be if its worst runs were less bad; adopt if every guard and the stability are
-   shown non-inferior and every registered secondary was measured, else adopt-provisionally;
+5. shown better: keep-provisionally if it fails beyond the margin, as counted; inconclusive if it would be a tie were its
+   worst runs less bad; trade-off if a guard or a registered secondary is shown worse, or would be if its worst runs were
+   less bad; adopt if every guard and the stability are shown non-inferior and every registered secondary was measured,
+   else adopt-provisionally;
 6. otherwise inconclusive, with what it would take; keep-provisionally where the variant diverged on a seed on which the
    baseline did not, where it fails beyond the margin, as counted, or where it would be shown worse if its worst runs were
    less bad.
@@ -174,12 +175,11 @@ def _better(evidence: Evidence) -> RuleAnswer:
     if evidence.primary.outcome != "better":
         return RuleAnswer(Reason.NOT_BETTER)
     # A tie that worse or lost runs undo is no gain either.
-    tost, small = evidence.primary.equivalence, evidence.tie_cap is not None
-    lost = bool(evidence.variant_diverged or evidence.variant_missing)
-    tied = (tost is not None and bool(tost.equivalent)) or (small and lost)
+    tost = evidence.primary.equivalence
+    tied = tost is not None and bool(tost.equivalent)
     if outweighed := _outweighed(evidence, holds=evidence.holds and not tied):
         return outweighed
-    if small:
+    if evidence.tie_cap is not None:
         return RuleAnswer(Reason.MAY_BE_SMALL, Decision.INCONCLUSIVE)
     if evidence.shown_worse or evidence.broken_guards:
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
