@@ -42,6 +42,7 @@ from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.page import write_page
 from ablationlab.report.page.build import page_html
+from ablationlab.report.probes import read_probes
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
 from ablationlab.stats.results import Sensitivity
@@ -180,6 +181,14 @@ def test_diagnostics_come_from_the_probes_and_name_what_failed(rich: Results):
     depth = next(f for f in figures if f.key == "probe-residual-depth-default")
     assert {row["place"] for row in table(depth, "place")} == {0, 1, 2, 3}
     assert {row["step"] for row in table(depth, "place")} == {60}
+
+
+def test_probes_are_those_of_the_compared_runs(rich: Results):
+    """A gate trains the baseline on seeds of its own: they would enter its mean alone."""
+    first, *others = rich.runs
+    gate = dataclasses.replace(first, planned=first.planned.model_copy(update={"role": "gate"}))
+    measured, _ = read_probes(dataclasses.replace(rich, runs=(gate, *others)), [("residual", "norm")])
+    assert {reading.run.id for values in measured.values() for reading in values} == {run.id for run in others}
 
 
 def test_evaluation_averages_templates_and_shows_chance(rich: Results):

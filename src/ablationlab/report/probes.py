@@ -1,4 +1,4 @@
-"""Probe records of all runs, for charts."""
+"""Probe records of the compared runs, for charts and tables."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ ProbeValues = Mapping[tuple[str, str], list[ProbeValue]]
 
 
 def read_probes(results: Results, wanted: Iterable[tuple[str, str]]) -> tuple[ProbeValues, dict[str, list[str]]]:
-    """(probe, measure) -> values of every run that has them; probe -> what went wrong, run by run, files included."""
+    """(probe, measure) -> values of every compared run that has them; probe -> what went wrong, run by run, files included.
+
+    The gate's runs and a sweep's other rates do not enter: an arm would be measured on other seeds than its partner.
+    """
     values: dict[tuple[str, str], list[ProbeValue]] = {key: [] for key in wanted}
     failures: dict[str, list[str]] = {}
-    for run in results.runs:
+    for run in (run for run in results.runs if run.planned.role == "compared"):
         try:
             table = run.probe_table()
         except RecordError as error:
