@@ -29,7 +29,7 @@ from ablationlab.records.settings import StudyText
 from ablationlab.report.convert import compiled
 from ablationlab.report.paper import build as build_module
 from ablationlab.report.paper import write_paper
-from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.document import Float, Marks, PaperDocument, Paragraph, words_of
 from ablationlab.report.paper.write import references, write_sources
 from ablationlab.report.table import Table
@@ -138,11 +138,12 @@ def test_the_paper_has_all_its_parts(finished):
     assert plan["plan_hash"] in text
 
 
-def test_no_two_words_are_printed_over_each_other(finished, tmp_path):
+def test_no_two_words_are_printed_over_each_other_or_below_the_foot(finished, tmp_path):
     full(tmp_path)
     conclude(tmp_path)
     write_paper(Results.open(tmp_path), tmp_path)
     for paper in (finished / "paper.pdf", tmp_path / "paper.pdf"):
+        assert not below_the_foot(paper)
         with mupdf().open(paper) as document:
             for page in document:
                 words = [
@@ -153,6 +154,31 @@ def test_no_two_words_are_printed_over_each_other(finished, tmp_path):
                 height = np.minimum.outer(bottom, bottom) - np.maximum.outer(top, top)
                 over = np.argwhere(np.triu((width >= 1.5) & (height >= 4), 1))
                 assert not over.size, [(page.number, words[first][4], words[second][4]) for first, second in over]
+
+
+def below_the_foot(pdf: bytes | Path) -> list[str]:
+    """Text that stands lower than the page number."""
+    opened = mupdf().open(stream=pdf) if isinstance(pdf, bytes) else mupdf().open(pdf)
+    with opened as document:
+        return [block[4] for page in document for block in page.get_text("blocks") if block[3] > 815]
+
+
+def test_a_figure_below_wide_tables_stays_above_the_foot_of_the_page(tmp_path):
+    (tmp_path / "figures").mkdir()
+    chart = '<svg xmlns="http://www.w3.org/2000/svg" width="318" height="233"><rect width="318" height="233"/></svg>'
+    (tmp_path / "figures" / "chart.svg").write_text(chart)
+    tables = "".join(
+        f'#tabular("wide-{rows}", (left,), ([A],), wide: true, caption: [Wide.], ..range({rows}).map(str))\n'
+        for rows in (10, 30, 20)
+    )
+    source = (
+        f"{read_template('layout.typ')}\n#show: paper.with(title: [T], abstract: [A])\n#lorem(300)\n\n{tables}"
+        '#drawing("chart", "alt", 0.7327)[A caption that takes two lines in one column of the paper, as most of them do.]\n'
+        "#lorem(100)\n"
+    )
+    pdf = compiled(source, tmp_path)
+    assert "A caption that takes two lines" in text_of(pdf)
+    assert not below_the_foot(pdf)
 
 
 def test_no_word_of_the_machinery_is_left_in_the_text(finished):
