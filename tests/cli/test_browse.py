@@ -167,6 +167,7 @@ def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_pa
     (tmp_path / "studies/broken.toml").write_text('name = "broken"\nbaseline = "none"\n')
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\n')
     (tmp_path / "deep.toml").write_text(f"seeds = {5000 * '['}")
+    (tmp_path / "long.toml").write_text(f'baseline = "none"\nsteps = {"9" * 5000}')
     os.mkfifo(tmp_path / "pipe.toml")
     code, printed, _ = command("ls")
     assert code == 0
@@ -174,7 +175,8 @@ def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_pa
     assert "10 of 10" in line
     assert "layernorm: adopt" in line
     assert "studies/quick.toml" in printed
-    assert "problem(s)" in next(line for line in printed.splitlines() if "broken" in line)
+    for name in ("broken", "long"):
+        assert "problem(s)" in next(line for line in printed.splitlines() if name in line)
     assert "pyproject" not in printed
 
 

@@ -22,7 +22,7 @@ from ablationlab.records.evaluation import Evaluation
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Stale, read_runs, without_weights
 from ablationlab.records.seal import AlteredError, RunSeal, close_evaluation, seal_evaluation
-from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.storage import ResultsFolder, sha256_file
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.chain import chain
 from ablationlab.report.make import make_report, with_analysis
@@ -112,6 +112,18 @@ def test_nothing_of_a_run_is_shown_without_its_seal(folder, alter):
     with pytest.raises(AlteredError, match=r"seal\.json"):
         shown.probe_table()
     assert [why.file for why in results.stale] == [f"runs/{RUN}/seal.json"]
+
+
+def test_probe_lines_are_checked_where_no_table_of_them_is_kept(folder):
+    run = folder / "runs" / RUN
+    (run / "probes.jsonl").write_text("")
+    seal = RunSeal.read(run / "seal.json")
+    files = {**seal.files, "probes.jsonl": sha256_file(run / "probes.jsonl"), "probes.parquet": "0" * 64}
+    seal.model_copy(update={"files": files}).replace(run / "seal.json")
+    assert Results.open(folder).run(RUN).probe_table().rows == []
+    (run / "probes.jsonl").write_text("\n")
+    with pytest.raises(AlteredError, match=r"probes\.jsonl is not as it was sealed"):
+        Results.open(folder).run(RUN).probe_table()
 
 
 @pytest.mark.parametrize("ended", [True, False])

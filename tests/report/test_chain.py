@@ -171,6 +171,34 @@ def test_every_odd_file_is_in_the_chain_and_none_ends_it(folder):
     assert all("is not a regular file" in found[name] for name in odd)
 
 
+ODD = pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path.name)])
+
+
+@ODD
+def test_a_suite_that_is_no_file_beside_a_whole_analysis_is_named_in_the_chain_and_on_the_page(folder, put, cli):
+    (folder / "evaluation" / "suite.json").unlink()
+    put(folder / "evaluation" / "suite.json")
+    code, output, _ = cli("verify", folder)
+    assert code == 1
+    assert "differs  evaluation/suite.json" in output
+    assert "differs  report.html" in output or "holds    report.html" in output
+    code, output, errors = cli("report", folder, "--only", "page", "--out", folder / "out")
+    assert code == 1
+    assert "evaluation/suite.json" in output + errors
+    assert "evaluation/suite.json" in (folder / "out" / "report.html").read_text()
+
+
+def test_a_result_that_is_a_link_in_a_loop_is_named(folder, cli):
+    path = folder / "runs" / RUN / "result.json"
+    path.unlink()
+    path.symlink_to(path.name)
+    assert "cannot be read" in broken(folder)[f"runs/{RUN}/result.json"]
+    for verb in ("verify", "analyze", "status"):
+        code, output, errors = cli(verb, folder)
+        assert code, verb
+        assert f"{RUN}/result.json" in output + errors, verb
+
+
 def test_an_energy_folder_that_is_none_differs(folder):
     (folder / "energy").symlink_to("energy")
     assert broken(folder).keys() == {"energy"}

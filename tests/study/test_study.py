@@ -473,6 +473,18 @@ def answered(table: dict) -> None:
         assert parse_study(study.model_dump(mode="json")) == study
 
 
+NUMBER = "9" * 5000
+
+
+def test_a_number_that_python_does_not_read_is_refused_in_a_file_and_in_set(study_file, tmp_path):
+    path = tmp_path / "long.toml"
+    path.write_text(f"steps = {NUMBER}")
+    with pytest.raises(StudyError, match="holds a whole number of more than 4,300 digits"):
+        load_study(path)
+    with pytest.raises(StudyError, match=r"training\.steps: holds a whole number of more than 4,300 digits"):
+        load_study(study_file(), [f"training.steps={NUMBER}"])
+
+
 JUNK_SETTINGS = settings(
     derandomize=True, deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow]
 )

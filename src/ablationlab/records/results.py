@@ -214,7 +214,7 @@ class Run:
     @cached_property
     def seal(self) -> RunSeal | None:
         """None for a run that has not ended, and where it cannot be read (`unsealed`)."""
-        if not self.folder.result.exists():
+        if not os.path.lexists(self.folder.result):
             return None
         return self.reader.read(self.folder.seal, self._read_seal, None if self.folder.seal.exists() else ())
 
@@ -261,7 +261,7 @@ class Run:
     @cached_property
     def failure(self) -> TrainerFailure | None:
         """Why it failed the last time, of a run without a result."""
-        return None if self.folder.result.exists() else self._read(self.folder.failure, TrainerFailure.read)
+        return None if os.path.lexists(self.folder.result) else self._read(self.folder.failure, TrainerFailure.read)
 
     @cached_property
     def evaluation(self) -> Evaluation | None:
@@ -292,8 +292,8 @@ class Run:
     def state(self) -> State:
         if not {"runs", f"runs/{self.id}"}.isdisjoint(self.reader.damage):
             return "damaged"
-        if (self.record is None and self.folder.record.exists()) or (
-            self.result is None and self.folder.result.exists()
+        if (self.record is None and os.path.lexists(self.folder.record)) or (
+            self.result is None and os.path.lexists(self.folder.result)
         ):
             return "damaged"
         if self.record is not None and self.result is not None:
@@ -346,9 +346,10 @@ class Run:
         """The same as tuples, of a run in progress, too; raises `RecordError` where it is damaged."""
         if self.unsealed:
             raise AlteredError(f"{self.folder.seal} cannot be read or is not this run's, so its probes are not shown")
-        sealed = self.sealed(self.folder.probe_table)
-        if sealed is not None:
-            self.reader.check(self.folder.probe_table, sealed)
+        read = (self.folder.probe_table, *(() if self.folder.probe_table.exists() else (self.folder.probes,)))
+        for path in read:
+            if (sealed := self.sealed(path)) is not None:
+                self.reader.check(path, sealed)
         return read_table(self.folder)
 
     def changed(self, **values: Any) -> Self:
@@ -443,9 +444,8 @@ class Results:
         amendments = numbered(self.folder / AMENDMENTS)
         seals = [run.folder.seal for run in self.runs if run.done]
         files = [ResultsFolder(self.folder).plan, *amendments, *seals, suite_path(ResultsFolder(self.folder))]
-        return {
-            file.relative_to(self.folder).as_posix(): sha256 for file in files if (sha256 := file_hash(file)) != ABSENT
-        }
+        hashes = ((file.relative_to(self.folder).as_posix(), self.reader.read(file, file_hash)) for file in files)
+        return {name: sha256 for name, sha256 in hashes if sha256}
 
     @cached_property
     def replication(self) -> Replication | None:
@@ -748,6 +748,8 @@ def _why_stale(results: Results) -> Iterator[Stale]:
             folder = unread[file].folder
             lost = (folder.path.parent, folder.path, folder.seal, folder.record, folder.result)
             found |= dict.fromkeys(path.relative_to(results.folder).as_posix() for path in lost)
+        elif file not in now and os.path.lexists(results.folder / file):
+            found[file] = None
         elif file not in now:
             yield Stale("gone", file)
     damages = [damage for name in found if (damage := results.reader.damage.get(name)) is not None]

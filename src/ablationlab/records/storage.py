@@ -18,6 +18,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,6 +39,8 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 ON_DISK = {"source": "record"}
 #: Bytes of one record: the curves of a run of ten million steps have about half of it.
 LARGEST_RECORD = 2 << 30
+#: What is said of a number in TOML that Python's int() refuses.
+TOO_LONG = f"holds a whole number of more than {count(sys.get_int_max_str_digits())} digits"
 # What link() says where there are no hard links.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
@@ -346,6 +349,8 @@ def user_tables(path: Path, kind: str) -> dict[str, Any]:
         raise AblationLabError(f"is not TOML: {error}") from error
     except RecursionError:
         raise AblationLabError("tables and lists are nested too deeply") from None
+    except ValueError:
+        raise AblationLabError(TOO_LONG) from None
 
 
 # --- records ----------------------------------------------------------------------------------------------------
@@ -446,7 +451,7 @@ class RunFolder:
     @property
     def done(self) -> bool:
         """Whether the run has its result, and the record that the result belongs to."""
-        return self.result.exists() and self.record.exists()
+        return os.path.lexists(self.result) and self.record.exists()
 
 
 class ResultsFolder:

@@ -80,13 +80,15 @@ def _deposit(plan: Plan, path: Path | None) -> Link:
 
 
 def _runs(results: Results) -> Iterator[Link]:
-    ended = [run for run in results.runs if run.folder.result.exists()]
+    ended = [
+        run for run in results.runs if os.path.lexists(run.folder.result)
+    ]  # a link in a loop is there, and damaged
     whole = files = 0
     names = {f"runs/{run.id}" for run in results.runs}
     broken = [damage for file, damage in results.reader.damage.items() if file in {"runs", *names}]
     yield from (Link(damage.file, "differs", damage.text) for damage in broken)
     for run in results.runs:
-        if run.folder.result.exists():
+        if os.path.lexists(run.folder.result):
             links = list(_run(results, run))
             yield from links
             whole += not links

@@ -20,7 +20,7 @@ from ablationlab.core.errors import AblationLabError, CodeError, Problem, StudyE
 from ablationlab.core.problems import problems_of
 from ablationlab.model.parts import MLPS, PARTS
 from ablationlab.records.settings import Factors, ModelConfig, Study, flattened, looks_like_path, merged, validated
-from ablationlab.records.storage import user_tables
+from ablationlab.records.storage import TOO_LONG, user_tables
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
@@ -249,6 +249,8 @@ def _apply_override(data: dict[str, Any], override: str) -> list[Problem]:
         value = text.strip()
     except RecursionError:
         return [replace(_TOO_DEEP, key=key.strip())]
+    except ValueError:
+        return [Problem(key.strip(), TOO_LONG)]
     table = data
     if parts[-1] in ("steps", "tokens") and parts[-2:-1] == ["training"]:
         _forget_budget(data, parts[:-1])

@@ -162,7 +162,7 @@ def _table(arm: str) -> str:
         return f"\n[variants.{_key(arm)}]  # `ablationlab variants` explains it\n"
     try:
         tomllib.loads(f"value = {value}")
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # a number that is too long, too
         value = _toml(value)
     name = re.sub(r"[^a-z0-9.]+", "-", f"{key.rpartition('.')[2]}-{value}".lower()).strip("-")
     return f"\n[variants.{_key(name)}]  # what it writes is all that differs from the baseline\n{key} = {value}\n"

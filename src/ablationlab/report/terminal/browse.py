@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import Study, flattened
-from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.storage import ResultsFolder, user_text
 from ablationlab.report.table import Table
 from ablationlab.study.differences import SettingDifference, differences, study_differences
 from ablationlab.study.load import load_study
@@ -92,8 +93,13 @@ def _found(folder: Path) -> tuple[list[Path], list[Path], dict[Path, str]]:
 
 
 def _is_study(file: Path) -> bool:
-    """Whether a TOML file means to be a study."""
-    return not {"baseline", "variants"}.isdisjoint(unchecked_tables(file))
+    """Whether a TOML file means to be a study; one that cannot be parsed, by its lines."""
+    if tables := unchecked_tables(file):
+        return not {"baseline", "variants"}.isdisjoint(tables)
+    try:
+        return re.search(r"^\[?(baseline|variants)\b", user_text(file, "study file"), re.MULTILINE) is not None
+    except AblationLabError:
+        return False
 
 
 def _state(place: Path) -> tuple[str, str]:
