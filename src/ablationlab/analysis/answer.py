@@ -14,6 +14,7 @@ from ablationlab.analysis.wording import (
     better_variants,
     change,
     difference_of,
+    failing,
     listed,
     margin_of,
     name_of,
@@ -164,7 +165,8 @@ def group_sentence(
         case Decision.TRADE_OFF if group.rule == Rule.RESTORES_STABILITY:
             return (
                 f"{begin} {'have' if several else 'has'} a price{where}.",
-                f"{it} trains stably where {base} does not, but may cost more than the margins that were {registered}.",
+                f"{it} fails less often than {base}{_failures(analysis, group)}. But {it.lower()} may cost more than the "
+                f"margins that were {registered}.",
             )
         case Decision.TRADE_OFF if first.reason == Reason.BETTER_WITH_BAD_RUNS:
             return (
@@ -241,7 +243,7 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts) -> tuple[st
     them = AlikeVerdicts(group.decision, group.rule, group.label, group.regimes, tuple(best))
     where, size, several = _where(analysis, group.regimes), _sizes(analysis, them), len(best) > 1
     base = the_baseline(best[0].reference)
-    it, trains, costs = ("They are", "They train", "cost") if several else ("It is", "It trains", "costs")
+    it, fail, costs = ("They are", "They fail", "They cost") if several else ("It is", "It fails", "It costs")
     match group.decision:
         case Decision.ADOPT:
             rest = f"{it} better than {base}{size}{_no_less_stable(analysis, best[0])}."
@@ -250,7 +252,8 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts) -> tuple[st
         case _:
             registered = "registered" if group.label == "registered" else "asked for"
             rest = (
-                f"{trains} stably where {base} does not, and {costs} no more than the margins that were {registered}."
+                f"{fail} less often than {base}{_failures(analysis, them)}. {costs} no more than the margins that were "
+                f"{registered}."
             )
     if len(beaten) == len(alike):
         names = listed(decided.variant for decided in beaten)
@@ -432,6 +435,18 @@ def _within(analysis: Analysis, decided: VariantVerdict) -> str:
     if comparison is None or comparison.smallest_effect is None:
         return ""
     return f", ±{margin_of(comparison, comparison.smallest_effect)} in {name_of(comparison)}"
+
+
+def _failures(analysis: Analysis, group: AlikeVerdicts) -> str:
+    """``: 11 of 48 none runs diverged, 0 of 48 layernorm runs``, by the worst kind of failure that shows it; nothing for
+    several regimes, which have counts of their own."""
+    if len(group.regimes) > 1 or len(group.verdicts) > MOST_SIZES or analysis.stability is None:
+        return ""
+    counts = []
+    for decided in group.verdicts:
+        kinds = analysis.stability.vector(decided.variant, decided.reference, decided.regime)
+        counts += [failing(gain) for gain in kinds if gain.id in decided.stability.gained][:1]
+    return f": {'; '.join(counts)}" if counts else ""
 
 
 def _no_less_stable(analysis: Analysis, decided: VariantVerdict) -> str:
