@@ -82,7 +82,9 @@ def test_what_was_not_registered_is_a_lead(tmp_path: Path):
     assert "exploratory" not in answer(results.analysis, results.verdict)
 
 
-@pytest.mark.parametrize(("cost", "costs"), [(0.5, "But it may cost more than the"), (0.0, "It costs no more than the")])
+@pytest.mark.parametrize(
+    ("cost", "costs"), [(0.5, "But it may cost more than the"), (0.0, "It costs no more than the")]
+)
 def test_what_fails_less_often_is_not_said_to_be_stable(tmp_path: Path, cost: float, costs: str):
     """Runs that spike are unstable, too: the counts are those of the failure that decides."""
 

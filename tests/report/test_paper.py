@@ -620,6 +620,12 @@ def test_the_trade_off_is_drawn_only_where_a_run_was_unstable(finished):
     assert "unstable" in prose(folder)
 
 
+def test_where_regimes_differ_in_size_the_paper_says_from_which_to_which(tmp_path):
+    made(tmp_path, made=study(regimes={"deep": {"model": {"layers": 9}}}))
+    text = prose(tmp_path)
+    assert re.search(r"Transformer \(\w+ to nine layers, width \d+, 100 parameters\)", text)
+
+
 def test_diagnostics_are_the_probes_of_the_runs_and_nothing_where_there_are_none(finished, tmp_path):
     assert "Probe readings" not in text_of(finished / "paper.pdf")
     folder = made(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import re
 
@@ -9,8 +10,9 @@ import pytest
 
 from ablationlab.records.results import Results
 from ablationlab.report.page import page_html
+from ablationlab.report.page.sentences import ngrams
 
-from .maker import unfolded
+from .maker import made, unfolded
 
 
 def text_of(results: Results) -> str:
@@ -73,3 +75,11 @@ def test_sections_without_data_are_left_out(pages: dict[str, str], csv_results: 
 
 def test_a_result_that_was_not_registered_is_never_called_significant(pages: dict[str, str]):
     assert all("significant" not in page for page in pages.values())
+
+
+def test_of_several_regimes_the_one_whose_loss_is_told_is_named(tmp_path):
+    results = made(tmp_path, regimes={"hot": {"training": {"lr": 0.01}}})
+    plan = results.plan.model_copy(update={"reference_losses": {"bigram": 2.5}})
+    assert re.search(
+        r"The baseline ends at [\d.]+ in regime default: ", ngrams(dataclasses.replace(results, plan=plan))
+    )

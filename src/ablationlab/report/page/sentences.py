@@ -135,7 +135,8 @@ def ngrams(results: Results) -> str:
         rank = f"about as good as a {close[-1]} table"
     else:
         rank = f"better than a {beaten[-1]} table" if beaten else f"worse than a {next(iter(models))} table"
-    return f"N-gram models of the same text reach {shown} nats/token. The baseline ends at {number(mean, 4)}: {rank}."
+    where = f" in regime {results.regimes[0]}" if len(results.regimes) > 1 else ""
+    return f"N-gram models of the same text reach {shown} nats/token. The baseline ends at {number(mean, 4)}{where}: {rank}."
 
 
 def comparisons(results: Results) -> str:

@@ -117,7 +117,9 @@ class Context:
         studies = self.studies
         first, one = studies[0], len(studies) == 1
         trained = [study for study in studies if study.trained is not None]
-        runs = sorted((study.plan.runs[0] for study in trained if study.plan), key=lambda run: run.budget.parameters)
+        runs = sorted(
+            (run for study in trained if study.plan for run in study.plan.runs), key=lambda run: run.budget.parameters
+        )
         registered = [c for study in studies for c in study.primaries if c.label == "registered"]
         shown = self._shown(registered)
         ledgers = [study.analysis.ledger for study in studies if study.analysis.ledger is not None]

@@ -180,13 +180,6 @@ class StudyView:
         return self.tuned and self.analysis.sweep is not None and self.analysis.sweep.tuned_at == "fitted-minima"
 
     @property
-    def token_ends(self) -> list[PlannedRun]:
-        """The runs with the fewest and the most tokens; one where all have the same."""
-        assert self.plan is not None
-        runs = sorted(self.plan.runs, key=lambda run: run.budget.tokens)
-        return [runs[0], runs[-1]] if runs[0].budget.tokens != runs[-1].budget.tokens else runs[:1]
-
-    @property
     def corpus(self) -> str:
         assert self.plan is not None
         name = self.plan.corpus.name

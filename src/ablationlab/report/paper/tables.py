@@ -156,22 +156,28 @@ def _variants(names: Sequence[str]) -> Cell:
     return Cell(len(names), ", ".join(names), code=True) if len(names) <= 6 else Cell.of(len(names), count)
 
 
+def _span(values: Sequence[int]) -> str:
+    """The smallest and the largest; one where both read alike."""
+    return " to ".join(dict.fromkeys(map(amount, (min(values), max(values))))) if values else DASH
+
+
 def study_table(studies: Sequence[StudyView]) -> Table:
     """The studies of a programme: size, budget, text, seeds and runs; layers, width and context of the baseline."""
     rows: list[Cells] = []
     for study in studies:
         plan = study.trained
-        tokens = [] if plan is None else sorted({run.budget.tokens for run in plan.runs})
+        budgets = [] if plan is None else [run.budget for run in plan.runs]
         model, training = (None, None) if plan is None else (study.model, study.training)
-        span = " to ".join(amount(value) for value in dict.fromkeys((tokens[0], tokens[-1]))) if tokens else DASH
         warmup = None if training is None else training.warmup
         rows.append(
             {
                 Column("study", "Study"): Cell.name(study.label),
                 Column("parameters", "Parameters", "right"): Cell.of(
-                    None if plan is None else plan.runs[0].budget.parameters, amount
+                    None, _span([budget.parameters for budget in budgets])
                 ),
-                Column("tokens", "Tokens per run", "right"): Cell.of(None, span),
+                Column("tokens", "Tokens per run", "right"): Cell.of(
+                    None, _span([budget.tokens for budget in budgets])
+                ),
                 Column("text", "Text"): Cell.of(
                     None, DASH if plan is None else "a mixture" if study.mixture else study.corpus
                 ),

@@ -31,6 +31,12 @@ def methods_of(given: object) -> dict[str, Callable[..., Any]]:
     return {name: getattr(given, name) for name in names}
 
 
+def _field(part: Any, field: str) -> Any:
+    for key in field.split("/"):
+        part = part[key] if isinstance(part, Mapping) else getattr(part, key)
+    return part
+
+
 class PaperWords:
     """The functions of one paper's templates."""
 
@@ -81,10 +87,13 @@ class PaperWords:
 
     def num(self, part: object, field: str, style: str = "number") -> Inline:
         """A field of a record as a number in one of the styles of `core.format`."""
-        found = part
-        for key in field.split("/"):
-            found = found[key] if isinstance(found, Mapping) else getattr(found, key)
-        return self.value(getattr(format, style)(found), part, field)
+        return self.value(getattr(format, style)(_field(part, field)), part, field)
+
+    def span(self, parts: Sequence[object], field: str, style: str = "number") -> Markup:
+        """``1.61 M to 4.78 M``: the smallest and the largest value of a field; one where both read alike."""
+        ends = sorted(parts, key=lambda part: _field(part, field))
+        shown = {inline.text: inline for inline in (self.num(part, field, style) for part in (ends[0], ends[-1]))}
+        return Markup(" to ").join(map(self.marks, shown.values()))
 
     def counted(self, items: Any, noun: str, part: object, field: str = "", capital: bool = False) -> Inline:
         """``five seeds``: how many things there are, or a number of them, from a field of a record."""
