@@ -13,6 +13,7 @@ import torch
 
 import warm
 from ablationlab import __version__
+from ablationlab.cli.common import Printer
 from ablationlab.core.processes import WorkerError
 from ablationlab.model.machine import choose_device
 from ablationlab.records.metrics import METRICS
@@ -580,6 +581,13 @@ def test_memory_that_ends_outside_training_is_no_bug(cli, monkeypatch, error):
     assert code == 1
     assert "has no memory left" in printed
     assert "looks like a bug" not in printed
+
+
+def test_names_between_colons_are_printed_as_they_are(cli, tmp_path, capsys):
+    _, _, printed = cli("verify", tmp_path / "a:cat:b")
+    assert "a:cat:b" in printed
+    Printer().text("a:cat:b", wrap=False)
+    assert "a:cat:b" in capsys.readouterr().out
 
 
 def test_a_pipe_as_a_study_is_refused_and_nothing_waits_for_its_writer(cli, tmp_path):

@@ -8,7 +8,6 @@ import os
 import sys
 
 from cyclopts import UNSET, App, CycloptsError, Parameter, ValidationError
-from rich.console import Console
 
 from ablationlab import __version__
 from ablationlab.cli import analysis, browse, data, instrument, report, study
@@ -50,10 +49,9 @@ def main(arguments: list[str] | None = None) -> None:
     for output in (sys.stdout, sys.stderr):
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to fail
-    console = Console(stderr=True, soft_wrap=True)
 
-    def tell(text: str) -> None:
-        console.print(f"error: {printable(text)}", markup=False, highlight=False)
+    def tell(text: str) -> None:  # without rich, which imports more as it prints: memory may have ended
+        print(f"error: {printable(text)}", file=sys.stderr)
 
     try:
         sys.exit(app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or OK)

@@ -56,8 +56,8 @@ class TextConsole(Console):
 
 def console() -> Console:
     """A console as wide as the terminal; for a file or a pipe, as COLUMNS says."""
-    made = TextConsole()
-    return made if made.is_terminal or "COLUMNS" in os.environ else TextConsole(width=PIPED_WIDTH)
+    made = TextConsole(emoji=False)
+    return made if made.is_terminal or "COLUMNS" in os.environ else TextConsole(width=PIPED_WIDTH, emoji=False)
 
 
 def display_for(console: Console, plan: Plan, done_steps: int) -> Display:
