@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -21,18 +22,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import warm
+from ablationlab.analysis import wording
 from ablationlab.core import format
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
+from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.convert import compiled
+from ablationlab.report.page.build import page_html
 from ablationlab.report.paper import build as build_module
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.document import Float, Marks, PaperDocument, Paragraph, words_of
 from ablationlab.report.paper.write import references, write_sources
 from ablationlab.report.table import Table
+from ablationlab.report.tables.study import interaction_table
 from ablationlab.study.load import load_study
 from ablationlab.study.text import entries
 from analysis.builder import HYPOTHESES, build, calm, outcome, seal_again, study
@@ -414,6 +419,53 @@ def test_unstable_runs_are_counted_in_the_paper(tmp_path):
     assert "Of eight pairs, 8 runs with the baseline and 0 with layernorm were unstable" in text
     assert "the stability gain is 100 %" in text
     assert "every baseline that it can be compared with diverged (8)" in text
+
+
+def test_a_gain_is_told_with_the_p_that_decides_and_its_interval_as_one_places_own(tmp_path):
+    """Six of six runs rescued: the interval of one place leaves out 0, and p = 0.031 is 0.25 over eight places."""
+
+    def curves(variant: str, regime: str, seed: int) -> list[float]:
+        losses = calm(seed)
+        if variant == "none" and regime == "default":
+            losses[40:46] = [loss + 3.0 for loss in losses[40:46]]
+        return losses
+
+    arms = {"variants": ["none", "layernorm", "rmsnorm"], "regimes": {"hot": {"training": {"lr": 0.01}}}}
+    results = Results.open(made(tmp_path, made=study(seeds=list(range(1, 7)), **arms), curves=curves))
+    analysis, verdict = results.analysis, results.verdict
+    assert analysis is not None
+    assert analysis.stability is not None
+    assert verdict is not None
+    gain = analysis.stability.gain("layernorm", "none", "default")
+    assert gain is not None
+    assert gain.outcome == "not-shown"
+    assert (gain.low or 0) > 0
+    shown = "not shown, p = 0.25, corrected for eight places"
+    intervals = (
+        "Intervals of gains are 95 % ones of one place, uncorrected; p, corrected for 8 places, says what is shown."
+    )
+    text = prose(tmp_path)
+    assert f"interval of this place alone {format.percent(gain.low)} to 100 %), {shown}" in text
+    assert intervals in text
+    assert "Corrected p" in text
+    decided = next(v for v in verdict.verdicts if (v.variant, v.regime) == ("layernorm", "default"))
+    assert f"to 100 %), {shown}." in Words(wording.verdict_words(analysis, decided).trade_off)
+    (plane,) = tradeoff(results)
+    assert intervals in Words(plane.caption)
+    page = Words(html.unescape(page_html(results, tmp_path)))
+    assert intervals in page
+    assert "McNemar p, uncorrected" in page
+
+
+def test_intervals_of_effects_are_said_to_be_of_one_test_beside_their_adjusted_p(tmp_path):
+    large, token = {"token_init_std": 1.0}, {"front": {"place": "token"}}
+    regimes = {"token": {"model": token}, "large": {"model": large}, "both": {"model": token | large}}
+    results = Results.open(made(tmp_path, made=study(regimes=regimes)))
+    words = "Intervals are 95 % ones of one test, not adjusted; the adjusted p says what is shown."
+    assert results.analysis is not None
+    assert results.analysis.interactions is not None
+    assert words in Words(interaction_table(results.analysis.interactions).title)  # the caption on the page
+    assert words in prose(tmp_path)
 
 
 def test_registered_and_exploratory_comparisons_are_counted_apart(tmp_path):

@@ -478,6 +478,12 @@ def evaluation_note(known: EvaluationNote) -> str:
     return filled(_EVALUATION_NOTES[known.code], details)
 
 
+def effect_intervals(crossed: Interactions) -> str:
+    """What the intervals of the effects are, beside p-values that are adjusted."""
+    levels = " or ".join(sorted({level(contrast.level) for contrast in crossed.contrasts}))
+    return f"Intervals are {levels} ones of one test, not adjusted; the adjusted p says what is shown."
+
+
 def interactions(analysis: Analysis, crossed: Interactions) -> str:
     """What the effects of a factorial study are."""
     on = metric_name(crossed.metric) + (" (of logarithms)" if crossed.transform == "log" else "")
@@ -643,14 +649,42 @@ def failing(gain: StabilityGain) -> str:
 _EXACT: Final[Mapping[str, str]] = {"mcnemar": "exact McNemar", "fisher": "unpaired, Fisher's exact"}
 
 
+def alone(gain: StabilityGain) -> str:
+    """That an interval is not corrected as the test beside it is."""
+    return " of this place alone" if (gain.places or 1) > 1 else ""
+
+
+def gain_shown(gain: StabilityGain) -> str:
+    """Whether a gain is shown, and the p that says so; nothing without a test."""
+    if gain.p is None:
+        return ""
+    if gain.p_adjusted is None:
+        return f"not tested as a claim, uncorrected {p_clause(gain.p)}"
+    places = f", corrected for {counted(gain.places or 1, 'place')}" if (gain.places or 1) > 1 else ""
+    return f"{'not shown' if gain.outcome == 'not-shown' else 'shown'}, {p_clause(gain.p_adjusted)}{places}"
+
+
+def gain_intervals(gains: Sequence[StabilityGain]) -> str:
+    """What the intervals of gains are, beside tests that are corrected."""
+    levels = " or ".join(sorted({level(gain.level) for gain in gains}))
+    places = sorted({gain.places for gain in gains if gain.places})
+    if places == [1]:
+        return f"Intervals of gains are {levels} ones."
+    corrected = f"; p, corrected for {' or '.join(map(count, places))} places, says what is shown" if places else ""
+    return f"Intervals of gains are {levels} ones of one place, uncorrected{corrected}."
+
+
 def gained(gain: StabilityGain) -> str:
     """One place: the counts, the gain with its interval, and p."""
     text = f"{gain.variant} in {gain.regime}: {failing(gain)}"
     if gain.estimate is not None and gain.low is not None:
-        text += f", gain {percent(gain.estimate)} ({percent(gain.low)} to {percent(gain.high)})"
+        text += (
+            f", gain {percent(gain.estimate)} ({level(gain.level)} interval{alone(gain)} {percent(gain.low)} to "
+            f"{percent(gain.high)})"
+        )
     if gain.p is None:
         return text
-    corrected = f", {p_clause(gain.p_adjusted)} corrected" if gain.p_adjusted is not None else ""
+    corrected = f" uncorrected, {p_clause(gain.p_adjusted)} corrected" if gain.p_adjusted is not None else ""
     standing = "" if gain.registered else ", not registered"
     missing = (
         _single(gain)
@@ -1006,9 +1040,12 @@ def _both_sides(evidence: Evidence) -> str:
     gain = evidence.gain
     if gain is None:
         return ""
+    shown, standing = gain_shown(gain), evidence.standing
+    others = [place for place in (*standing.gained, *standing.lost) if place != gain.id]
+    also = f" Shown: {_places(evidence, others)}." if others else ""
     return (
-        f"Stability: {failing(gain)}; gain {percent(gain.estimate)} ({level(gain.level)} interval {percent(gain.low)} to "
-        f"{percent(gain.high)}). {costs(evidence)}"
+        f"Stability: {failing(gain)}; gain {percent(gain.estimate)} ({level(gain.level)} interval{alone(gain)} "
+        f"{percent(gain.low)} to {percent(gain.high)}){shown and ', '}{shown}.{also} {costs(evidence)}"
     )
 
 

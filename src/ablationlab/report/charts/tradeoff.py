@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from ablationlab.analysis.wording import gain_intervals
 from ablationlab.core.format import fixed, level, number, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.stability import calm
@@ -154,13 +155,23 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             title="Stability gain against cost",
             caption=(
                 f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
-                f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).{margin_words} Rings that "
+                f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged). "
+                f"{_gain_intervals(results)}{margin_words} "
+                "Rings that "
                 "coincide are drawn inside one another." + (" Point at a ring for its regime." if crowded else "")
             ),
             alt=f"Plane of stability gain against cost. {words}.",
             height=380,
         ),
     )
+
+
+def _gain_intervals(results: Results) -> str:
+    stability = results.analysis.stability if results.analysis is not None else None
+    if stability is None:
+        return ""
+    every = (*stability.gains, *stability.parts)
+    return gain_intervals([gain for gain in every if gain.places] or every)
 
 
 def _cost_levels(rows: list[dict[str, Any]]) -> str:

@@ -271,8 +271,8 @@ def _analysis_tables(
         tables["noise_table"] = noise.html()
     arms, gains = stability_table(analysis), gain_table(analysis)
     if arms is not None and gains is not None:
-        own = arms.without("unstable", "gain")
-        both = own.html(caption=False) + gains.html(caption=False)
+        own = arms.without("unstable", "gain", "gain_p_adjusted")
+        both = own.html(caption=False) + gains.html()
         if calm(results) and len(own.rows) > 6:
             both = f'<details class="each"><summary>Spikes and gains of every arm</summary>{both}</details>'
         tables["stability_tables"] = both

@@ -308,6 +308,9 @@ def stability_table(analysis: Analysis) -> Table | None:
                 Column("gain_low", printed=False): None if gain is None else gain.low,
                 Column("gain_high", printed=False): None if gain is None else gain.high,
                 Column("gain_p", printed=False): None if gain is None else gain.p,
+                Column("gain_p_adjusted", "Corrected p", "right"): Cell.of(
+                    None if gain is None else gain.p_adjusted, p_value
+                ),
                 Column("diverged_at", "Diverged at step", "right", printed=ended): Cell.of(
                     " ".join(map(str, arm.diverged_at)), _steps(arm.diverged_at)
                 ),
@@ -332,7 +335,7 @@ def stability_table(analysis: Analysis) -> Table | None:
     title = (
         f"Stability. A run is unstable if it {', '.join(rules[:-1])}{',' if len(rules) > 2 else ''}"
         f"{' or ' if len(rules) > 1 else ''}{rules[-1]}; the gain is the share of unstable runs of {analysis.baseline} minus "
-        "the arm's own."
+        f"the arm's own. {wording.gain_intervals(stability.gains)}"
     )
     return Table.of("stability", title, rows, note)
 
@@ -361,11 +364,13 @@ def gain_table(analysis: Analysis) -> Table | None:
             Column("interval", "Interval", "right", below=True): Cell.of(
                 gain.low, f"{percent(gain.low)} to {percent(gain.high)}"
             ),
-            Column("p", test, "right"): Cell.of(gain.p, p_value),
+            Column("p", f"{test}, uncorrected", "right"): Cell.of(gain.p, p_value),
+            Column("p_adjusted", "Corrected p", "right"): Cell.of(gain.p_adjusted, p_value),
         }
         for gain in gains
     ]
-    return Table.of("gains", "Unstable runs, reference → variant.", rows)
+    title = f"Unstable runs, reference → variant. {wording.gain_intervals(gains)}"
+    return Table.of("gains", title, rows)
 
 
 def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
@@ -572,7 +577,7 @@ def interaction_table(interactions: Interactions) -> Table:
                 Column("note", "Note", printed=notes): _seeds_used(contrast),
             }
         )
-    title = "Main effects and interactions (differences of differences)"
+    title = f"Main effects and interactions (differences of differences). {wording.effect_intervals(interactions)}"
     return Table.of("interactions", title, rows, _alias_note(interactions))
 
 
