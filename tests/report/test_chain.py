@@ -14,11 +14,13 @@ from ablationlab.records.energy import Energy, EnergyReading
 from ablationlab.records.evaluation import Suite
 from ablationlab.records.plan import Deposit, Plan
 from ablationlab.records.replication import Replication
+from ablationlab.records.results import Results
 from ablationlab.records.seal import RunSeal
 from ablationlab.records.storage import sha256_file
-from ablationlab.records.verdict import Verdict
+from ablationlab.records.verdict import Decision, Verdict
 from ablationlab.report.chain import chain
-from ablationlab.report.make import make_report
+from ablationlab.report.make import make_report, with_analysis
+from ablationlab.report.notebook import load_results
 from analysis.builder import build, study
 from analysis.scores import Put, evaluate
 
@@ -118,12 +120,21 @@ def add_weights(run: Path) -> None:
     seal.model_copy(update={"files": files}).replace(run / "seal.json")
 
 
-def test_a_forged_verdict_is_decided_again(folder):
+def test_a_forged_verdict_is_decided_again(folder, cli):
     path = folder / "verdict.json"
     verdict = Verdict.read(path)
-    verdict.model_copy(update={"primary": "perplexity"}).replace(path)  # with a seal that holds
-    assert broken(folder)["verdict.json"] == "is not what the rules give for analysis.json"
+    forged = verdict.verdicts[0].model_copy(update={"decision": Decision.ADOPT, "variant": "forged"})
+    verdict.model_copy(update={"verdicts": (forged,)}).replace(path)  # with a seal that holds
+    assert broken(folder)["verdict.json"].startswith("is not what the rules give for analysis.json")
     assert "report.html" in broken(folder)
+    listed = " ".join(cli("ls", folder)[1].split())
+    assert "verdict.json is not what" in listed
+    assert "forged: adopt" not in listed
+    assert "is not what the rules give" in str(load_results(folder).problems)
+    said: list[str] = []
+    shown = with_analysis(Results.open(folder, cache={}), said.append)
+    assert "verdict.json cannot be used (is not what the rules give for analysis.json" in said[0]
+    assert shown.verdict == verdict == Verdict.read(path)
 
 
 def test_a_verdict_of_another_processor_holds_in_its_last_bits(folder):
@@ -140,7 +151,7 @@ def test_a_verdict_of_another_processor_holds_in_its_last_bits(folder):
     with_power(1 + 1e-14).replace(path)
     assert "verdict.json" not in broken(folder)
     with_power(1 + 1e-6).replace(path)
-    assert broken(folder)["verdict.json"] == "is not what the rules give for analysis.json"
+    assert broken(folder)["verdict.json"].startswith("is not what the rules give for analysis.json")
 
 
 def test_a_page_of_another_analysis_is_told(folder, tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
+from typing import Any
 
 from ablationlab.analysis.comparisons import RESAMPLES, compare_all
 from ablationlab.analysis.dataset import Dataset
@@ -13,6 +15,8 @@ from ablationlab.analysis.power import power_of
 from ablationlab.analysis.stability import stability
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.analysis import Analysis
+from ablationlab.records.results import Results
+from ablationlab.records.seal import AlteredError
 from ablationlab.records.settings import SWEEP, TUNED
 from ablationlab.records.table_curves import TableRun, write_table_curves
 from ablationlab.records.verdict import Verdict
@@ -77,3 +81,36 @@ def conclude(dataset: Dataset) -> Conclusion:
     """Analyze and decide; writes nothing."""
     analysis = analyze(dataset)
     return Conclusion(analysis, decide(analysis), dataset.curves)
+
+
+def decided_again(results: Results) -> Results:
+    """The results for those who show their verdict: one that the rules do not give for the analysis is damaged.
+
+    Its own hash may hold, where it was computed anew after an edit.
+    """
+    analysis, verdict, path = results.analysis, results.verdict, results.folder / "verdict.json"
+    if analysis is None or verdict is None or verdict.analysis_hash != analysis.seal:
+        return results
+
+    def follows(path: Path) -> bool:
+        if _alike(_content(decide(analysis)), _content(verdict)):
+            return True
+        raise AlteredError(f"{path} is not what the rules give for analysis.json. {Verdict.MEND}")
+
+    holds = results.reader.read(path, follows, beside=[results.folder / "analysis.json"])
+    return results if holds else results.changed(verdict=None)
+
+
+def _content(verdict: Verdict) -> Any:
+    return verdict.model_dump(mode="json", exclude={"seal"})
+
+
+def _alike(ours: Any, theirs: Any) -> bool:
+    """Whether two decisions are the same; numbers may differ in their last bits, which another processor rounds otherwise."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(_alike(value, theirs[key]) for key, value in ours.items())
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(ours == theirs)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from math import isclose
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ablationlab.analysis import wording
-from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.conclusion import decided_again
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import counted, part
 from ablationlab.records.energy import ENERGY
@@ -18,7 +17,6 @@ from ablationlab.records.plan import Deposit, Plan
 from ablationlab.records.results import REPLICATION, SUITE, Results, Run, not_kept
 from ablationlab.records.seal import SealedRecord, file_hash
 from ablationlab.records.storage import ResultsFolder, inside, read_regular
-from ablationlab.records.verdict import Verdict
 
 #: Of the files that name what they were made from.
 _NAMING = ("report.html", "statistics.md", "paper/claims.json")
@@ -179,27 +177,12 @@ def _conclusions(results: Results) -> Iterator[Link]:
         return
     if verdict.analysis_hash != analysis.seal:
         yield Link("verdict.json", "differs", "follows from another analysis than analysis.json")
-    elif not _alike(_content(decide(analysis)), _content(verdict)):
-        yield Link("verdict.json", "differs", "is not what the rules give for analysis.json")
+    elif decided_again(results).verdict is None:
+        yield Link("verdict.json", "differs", damage["verdict.json"].text)
     else:
         yield Link("verdict.json", "holds", f"{verdict.seal}, decided again from analysis.json with the same result")
     for name in _NAMING:
         yield _naming(results.folder / name, name, (analysis.seal, verdict.seal))
-
-
-def _content(verdict: Verdict) -> Any:
-    return verdict.model_dump(mode="json", exclude={"seal"})
-
-
-def _alike(ours: Any, theirs: Any) -> bool:
-    """Whether two decisions are the same; numbers may differ in their last bits, which another processor rounds otherwise."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        return ours.keys() == theirs.keys() and all(_alike(value, theirs[key]) for key, value in ours.items())
-    if isinstance(ours, list) and isinstance(theirs, list):
-        return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
-    if isinstance(ours, float) and isinstance(theirs, float):
-        return isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12)
-    return bool(ours == theirs)
 
 
 def _naming(path: Path, name: str, hashes: tuple[str, ...]) -> Link:

@@ -119,15 +119,16 @@ def _rest(results: Results, target: Path, figures: Figures, say: Say) -> list[tu
 
 def with_analysis(results: Results, say: Say) -> Results:
     """The results with an analysis and a verdict of their records: those on disk where they are, else made now."""
+    from ablationlab.analysis import read_results, wording
+    from ablationlab.analysis.conclusion import conclude, decided_again
+
+    results = decided_again(results)
     results.check_runs()
     _ = results.suite
     damaged = any(file.startswith(("runs", "evaluation/")) for file in results.reader.damage)
     there = results.analysis is not None and results.verdict is not None and not results.stale and not damaged
     if there or results.plan is None or not any(run.done for run in results.runs):
         return results
-    from ablationlab.analysis import read_results, wording
-    from ablationlab.analysis.conclusion import conclude
-
     for name in ("analysis.json", "verdict.json"):
         if name in results.reader.damage:
             say(f"{name} cannot be used ({results.reader.damage[name].text}): regenerated from the records.")

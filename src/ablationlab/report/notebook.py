@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def load_results(path: str | Path) -> Frames:
     """The results in a folder, finished or not. Damaged files are named in ``problems``."""
-    return Frames(Results.open(Path(path)))
+    from ablationlab.analysis.conclusion import decided_again
+
+    return Frames(decided_again(Results.open(Path(path))))
 
 
 class Frames:

@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from ablationlab.analysis.conclusion import decided_again
 from ablationlab.analysis.wording import difference_of
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain, setting
@@ -117,8 +118,10 @@ def _state(place: Path) -> tuple[str, str]:
 
 
 def _decisions(results: Results) -> str:
+    results = decided_again(results)
     if results.verdict is None:
-        return "no verdict yet"
+        damage = results.reader.damage.get("verdict.json")
+        return "no verdict yet" if damage is None else f"verdict.json {damage.text}"
     where = len(results.regimes) > 1
     return "; ".join(
         f"{verdict.variant}{f' ({verdict.regime})' if where else ''}: {verdict.decision}"
@@ -298,7 +301,7 @@ def open_place(given: Path) -> Place:
     path = find_study(given)
     path = folder_without_code(path) or path
     if path.is_dir():
-        results = Results.open(path)
+        results = decided_again(Results.open(path))
         return Place(path, None if results.plan is None else results.plan.study, results.plan, results)
     return Place(path, load_study(path))
 
