@@ -672,6 +672,25 @@ def test_the_trade_off_is_drawn_only_where_a_run_was_unstable(finished):
     assert "unstable" in prose(folder)
 
 
+def test_the_rules_in_a_paper_are_those_that_its_study_can_meet(tmp_path, csv_results):
+    stability = ("no difference in stability is shown: no verdict", "does not fail too often in another registered way")
+    always = ("would be a tie were its worst runs less bad", "A run that the variant alone lost")
+    table, records = prose(csv_results.folder), prose(made(tmp_path))
+    assert all(words in records for words in (*stability, *always))
+    assert all(words in table for words in always)
+    for words in (*stability, "every guard", "a registered secondary", "tie-breakers", "stability margin"):
+        assert words not in table
+
+
+def test_a_decision_on_stability_is_not_said_to_rest_on_the_loss(tmp_path):
+    def fewer(variant: str, regime: str, seed: int):
+        return None if variant == "none" and seed > 4 else outcome(variant, regime, seed)
+
+    text = prose(made(tmp_path, made=study(variants=["none", "layernorm"], seeds=[*range(1, 17)]), outcomes=fewer))
+    assert "What each decision rests on" not in text
+    assert "Those by rules 1 and 2 rest on how many runs failed, not on that difference." in text
+
+
 def test_where_regimes_differ_in_size_the_paper_says_from_which_to_which(tmp_path):
     made(tmp_path, made=study(regimes={"deep": {"model": {"layers": 9}}}))
     text = prose(tmp_path)

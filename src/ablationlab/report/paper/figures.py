@@ -257,9 +257,14 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
     ]
     return Figure(
         key="forest",
-        title=f"The difference in {metric_name(metric)} behind every {'registered ' if chosen else ''}decision",
+        title=f"The difference in {metric_name(metric)} beside every {'registered ' if chosen else ''}decision",
         caption="Variant minus baseline: estimate and deciding interval, at the level of the adjusted test. "
         "Colour and shape: the verdict."
+        + (
+            " Those by rules 1 and 2 rest on how many runs failed, not on this difference."
+            if any(view.decided_by_stability for view in views)
+            else ""
+        )
         + (
             f" Not drawn: {several(left_out, 'decision')} whose intervals reach more "
             f"than {_FAR} times as far as the median one."

@@ -44,7 +44,7 @@ from ablationlab.records.settings import (
     flattened,
 )
 from ablationlab.records.settings import looks_like_path as is_path
-from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
+from ablationlab.records.verdict import HypothesisVerdict, Rule, VariantVerdict, Verdict
 from ablationlab.report.designs import calibrated_lines, design_lines
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.probes import depth_of, read_probes
@@ -541,6 +541,11 @@ class StudyView:
             if replication is None
             else [*replication_words.warnings(replication), *replication_words.conclusions(replication)]
         )
+
+    @property
+    def decided_by_stability(self) -> bool:
+        """Whether a decision rests on how many runs failed, and not on the primary metric."""
+        return any(d.verdict.rule in (Rule.LESS_STABLE, Rule.RESTORES_STABILITY) for d in self.decided)
 
     # What limits it
 
