@@ -81,11 +81,14 @@ def test_the_harness_and_the_quick_look_into_its_files_find_the_same_names(tmp_p
         ("", "holds no settings of a task"),
         ("task: " + "[" * 5000, "is nested too deeply"),
         ("task: a\x00b", "is not YAML"),
+        ("task: a\ninclude: own.yaml\n", "own.yaml: includes itself"),
+        ("task: a\ninclude: _shared\n", "own.yaml: includes itself"),
     ],
 )
 def test_a_broken_task_file_is_refused_before_anything_is_sealed(tmp_path, text, says):
     path = tmp_path / "own.yaml"
     path.write_text(text)
+    (tmp_path / "_shared").write_text("include: own.yaml\n")
     with pytest.raises(DataError, match=says):
         check_file(str(path))
 

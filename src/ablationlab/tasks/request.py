@@ -119,10 +119,15 @@ def is_file(name: str) -> bool:
     return name.endswith((".yaml", ".yml")) or "/" in name
 
 
-def check_file(name: str) -> None:
-    """`DataError` if a name is a path that leads nowhere, or to no YAML of a task."""
-    if not is_file(name):
+def check_file(name: str, within: tuple[Path, ...] = ()) -> None:
+    """`DataError` if a name is a path that leads nowhere, to no YAML of a task, or to one that includes itself.
+
+    *within*: the files that include it.
+    """
+    if not is_file(name) and not within:
         return
+    if Path(name).resolve() in within:
+        raise DataError(f"task file {name}: includes itself")
     if not Path(name).is_file():
         raise DataError(f"task file {name}: no such file")
     import yaml
@@ -135,6 +140,9 @@ def check_file(name: str) -> None:
         raise DataError(f"task file {name}: is not YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(settings, yaml.MappingNode):
         raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
+    included = next((value.value for key, value in settings.value if key.value == "include"), None)
+    if isinstance(included, str) and (path := Path(name).parent / included).is_file():
+        check_file(str(path), (*within, Path(name).resolve()))
 
 
 #: Lines that name a task or a group, or tags: one, a list in brackets, or a list below.
