@@ -452,7 +452,9 @@ def test_a_plan_that_was_changed_after_sealing_is_refused(plan_of, tmp_path, key
     touch(results.plan, key, value)
     with pytest.raises(RecordError) as caught:
         open_plan(results, plan.study)
-    text = "was changed after it was sealed: its content does not match plan_hash"
+    text = (
+        "was changed after it was sealed: its content does not match plan_hash. Restore it: the runs are judged by it"
+    )
     assert str(caught.value) == f"{results.plan} {text}"
 
 
@@ -534,7 +536,10 @@ def test_other_versions_code_or_processor_are_told(plan_of, study_table):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"evaluation.tasks": ["speling"]}, "unknown task 'speling'; known: suite (last-word, next-line,"),
+        (
+            {"evaluation.tasks": ["speling"]},
+            "unknown task 'speling'; did you mean 'spelling'? (known: suite (last-word,",
+        ),
         ({"evaluation.tasks": ["spelling", "speling"]}, "did you mean 'spelling'?"),
         ({"evaluation.tasks": ["hellaswga"]}, "did you mean 'hellaswag'?"),
         ({"evaluation.tasks": ["hellaswag"]}, "needs a context of at least 512 tokens, and these models have 128"),
