@@ -107,6 +107,33 @@ def test_the_code_of_a_study_file_is_the_users_own(tmp_path):
         require_trust(carried_code(study.changed(use=(study.use[0].model_copy(update={"sha256": "0" * 64}),))), path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "include: [plain.yaml, own.yaml]",
+        "include:\n  - own.yaml",
+        "{'include': own.yaml}",
+        "<<: {include: own.yaml}",
+        "? include\n: own.yaml",
+        "doc_to_text: !function inner.utils.text",
+        "doc_to_text: !function os.system",
+        "doc_to_text: !%66unction utils.text",
+        "doc_to_text: !!python/object/apply:os.system [true]",
+        "a: &a {b: *a, c: !!python/name:os.system }",
+        "include: [broken",
+    ],
+)
+def test_code_that_a_task_file_hides_needs_consent(tmp_path, text):
+    """The harness follows lists and merged keys, imports what it can, and knows every tag of PyYAML."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "utils.py").write_text("def text(doc): return doc['text']\n")
+    (tmp_path / "own.yaml").write_text("task: own\ndoc_to_text: !function inner.utils.text\n")
+    (tmp_path / "plain.yaml").write_text("task: plain\n")
+    hidden = tmp_path / "hidden.yaml"
+    hidden.write_text(text)
+    assert task_code([str(hidden)]).keys() == {str(hidden)}
+
+
 def test_a_task_file_with_functions_needs_consent_and_one_without_does_not(tmp_path):
     plain, own = tmp_path / "plain.yaml", tmp_path / "own.yaml"
     plain.write_text("task: plain\ndoc_to_text: text\n")

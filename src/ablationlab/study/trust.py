@@ -19,7 +19,8 @@ from ablationlab.records.storage import content_hash, read_regular, replace, sha
 
 #: Hashes that this process may run, should the user's folder not be writable.
 _trusted: set[str] = set()
-_INCLUDED = re.compile(r"^\s*include\s*:\s*(.+?)\s*$", re.MULTILINE)
+#: Tags of YAML that holds values alone.
+_PLAIN = re.compile(r"tag:yaml\.org,2002:(?!python/).*")
 
 
 def carried_code(study: Study, tasks: Iterable[str] | None = None) -> dict[str, str]:
@@ -32,30 +33,46 @@ def carried_code(study: Study, tasks: Iterable[str] | None = None) -> dict[str, 
 
 
 def task_code(names: Iterable[str]) -> dict[str, str]:
-    """Task files that name Python functions, with a hash of everything they consist of."""
+    """Task files that name Python functions or objects, with a hash of everything they consist of."""
     code = {}
     for name in names:
-        if name.endswith((".yaml", ".yml")) or "/" in name:
-            files = _task_files(Path(name))
-            if any(file.suffix == ".py" for file in files):
-                code[name] = content_hash([sha256_file(file) for file in files])
+        if (name.endswith((".yaml", ".yml")) or "/" in name) and (files := _files_with_code(Path(name))):
+            code[name] = content_hash([sha256_file(file) for file in files])
     return code
 
 
-def _task_files(path: Path) -> list[Path]:
-    """A task's YAML files, and the Python files beside those that name functions."""
+def _files_with_code(path: Path) -> list[Path]:
+    """A task's YAML files, and the Python files beside those that name code; none where no code is named.
+
+    The harness loads YAML with every tag that PyYAML knows, and imports whatever `!function` names. So every tag that is not
+    of plain YAML counts, as does a file that cannot be parsed.
+    """
+    import yaml
+
+    from ablationlab.tasks.request import included_by, nodes_of
+
     files: dict[Path, None] = {}
-    waiting = [path]
+    waiting, runs = [path], False
     while waiting:
         here = waiting.pop()
         if here in files or not here.is_file():
             continue
         files[here] = None
-        text = read_regular(here).decode(errors="replace")
-        if "!function" in text:
-            files |= dict.fromkeys(sorted(here.parent.glob("*.py")))
-        waiting += [here.parent / name.strip("'\"") for name in _INCLUDED.findall(text)]
-    return list(files)
+        try:
+            root = yaml.compose(read_regular(here).decode())
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+            runs = True
+            continue
+        if root is None:
+            continue
+        tagged = [node for node in nodes_of(root) if not _PLAIN.fullmatch(node.tag)]
+        runs = runs or bool(tagged)
+        for node in tagged:
+            module = str(node.value).rpartition(".")[0].replace(".", "/")
+            for folder in dict.fromkeys((here.parent, (here.parent / f"{module}.py").parent)):
+                files |= dict.fromkeys(sorted(folder.glob("*.py")))
+        waiting += [here.parent / name for name in included_by(root)]
+    return list(files) if runs else []
 
 
 def remember(code: Mapping[str, str]) -> None:

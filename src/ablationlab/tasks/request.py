@@ -14,7 +14,7 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError, DataError, PlanError, UnknownNameError
 from ablationlab.core.format import count
@@ -23,6 +23,9 @@ from ablationlab.records.plan import PlannedTask
 from ablationlab.records.settings import EvaluationConfig
 from ablationlab.records.storage import read_regular
 from ablationlab.tasks import benchmarks, suite
+
+if TYPE_CHECKING:
+    import yaml
 
 #: All tasks that are built from the held-out text.
 SUITE_GROUP = "suite"
@@ -140,9 +143,31 @@ def check_file(name: str, within: tuple[Path, ...] = ()) -> None:
         raise DataError(f"task file {name}: is not YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(settings, yaml.MappingNode):
         raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
-    included = next((value.value for key, value in settings.value if key.value == "include"), None)
-    if isinstance(included, str) and (path := Path(name).parent / included).is_file():
-        check_file(str(path), (*within, Path(name).resolve()))
+    for included in included_by(settings):
+        if (path := Path(name).parent / included).is_file():
+            check_file(str(path), (*within, Path(name).resolve()))
+
+
+def nodes_of(root: yaml.Node) -> list[yaml.Node]:
+    """A YAML document's nodes, each once: aliases may close circles."""
+    found: dict[int, yaml.Node] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in found:
+            continue
+        found[id(node)] = node
+        for child in node.value if not isinstance(node.value, str) else ():
+            waiting += child if isinstance(child, tuple) else (child,)
+    return list(found.values())
+
+
+def included_by(root: yaml.Node) -> list[str]:
+    """The files that a task file includes: one or a list, wherever it stands, since merged keys count."""
+    values = [
+        value for node in nodes_of(root) if node.id == "mapping" for key, value in node.value if key.value == "include"
+    ]
+    return [each.value for value in values for each in nodes_of(value) if each.id == "scalar"]
 
 
 #: Lines that name a task or a group, or tags: one, a list in brackets, or a list below.
