@@ -25,7 +25,7 @@ def test_arms_of_any_kind_train_and_compare_as_far_as_they_can(tmp_path):
         assert analysis.comparison("bits_per_byte", "default", name, "none").n == 2
     loss = analysis.comparison("validation_loss", "default", "bytes", "none")
     assert loss is None or loss.n == 0, "tokens of two tokenizers do not compare"
-    assert "FLOPs (bytes +86\u202f%, fat +25\u202f%)" in ledger_words(analysis.ledger)
+    assert "FLOPs (+86\u202f%: bytes; +25\u202f%: fat)" in ledger_words(analysis.ledger)
     assert "data order (large-batch, bytes)" in ledger_words(analysis.ledger)
 
 
