@@ -90,6 +90,9 @@ TEXTS = [
     (form.part(2, 5), "two of five"),
     (form.part(5, 5), "all five"),
     (form.part(1, 1), "one of one"),
+    (form.part(11, 15), "11 of 15"),
+    (plain(form.percent(0.31, sign=True)), "+31 %"),
+    (form.percent(314.15, sign=True), "×315"),
 ]
 
 
@@ -111,10 +114,12 @@ def test_a_p_value_stays_on_one_line(p: float):
         ({"delta": 0.05}, "+0.0500", "–", "0.0500"),
         ({"delta": None}, "–", "–", "–"),
         ({"delta": 0.0305, "low": 0.01, "high": 0.05, "log": True}, "+3.1 %", "[+1.0, +5.1]", "3.1"),
-        ({"delta": 2.5, "low": 2.4, "high": 2.6, "log": True}, "×12.2", "[×11.0, ×13.5]", "×12.2"),
+        ({"delta": 2.5, "low": 2.4, "high": 2.6, "log": True}, "×12.2", "[×11.0, ×13.5]", "a factor of 12.2"),
         ({"delta": 0.9, "low": 0.8, "high": 1.0, "log": True}, "+146 %", "[+123, +172]", "146"),
         ({"delta": -0.9, "low": -1.0, "high": -0.8, "log": True}, "−59.3 %", "[−63.2, −55.1]", "59.3"),
-        ({"delta": 800.0, "log": True}, "×∞", "–", "×∞"),
+        ({"delta": 800.0, "log": True}, "×∞", "–", "a factor of ∞"),
+        # An interval that reaches ×10 would print thousands of percent.
+        ({"delta": 0.9, "low": -4.0, "high": 5.75, "log": True}, "×2.46", "[×0.0183, ×314]", "a factor of 2.46"),
         # A shown difference whose interval would print as if it held zero.
         ({"delta": -0.3155, "low": -0.6307, "high": -0.0003, "log": True}, "−27.06 %", "[−46.78, −0.03]", "27.06"),
         ({"delta": 0.25, "low": 0.004, "high": 0.496}, "+0.250", "[+0.004, +0.496]", "0.250"),

@@ -45,7 +45,7 @@ def test_each_arm_has_its_mean_and_the_interval_that_decides(results: Results):
         float(rows["none"]["mean"])
         == analysis.comparison("validation_loss", "default", "layernorm", "none").reference_mean
     )
-    assert "corrected by Holm over 2" in table.note
+    assert "corrected by Holm for 2 tests" in table.note
 
 
 def test_the_rates_of_tuned_arms_are_told_beside_their_numbers(results: Results):

@@ -340,7 +340,7 @@ DECISIONS = {
         diverging,
         {"seeds": list(range(1, 9))},
         "Adopt in this regime (layernorm; rule",
-        "within the margin of 0.1",
+        "within the registered margin of 0.1",
     ),
     "trade-off": (
         breaking_once,

@@ -47,7 +47,7 @@ SENTENCES = {
     "Diverged, so without a value": {"broken"},
     "Loss and gradient norm along training.": {"untied", "broken"},
     "What the trainer logged along training.": {"foreign"},
-    "They are equivalent within the smallest effect that was registered": {"untied", "broken"},
+    "The difference stays within ±": {"untied", "broken"},
     "charts of single runs from metrics.jsonl": {"foreign", "untied", "broken"},
     "matching of data and budget cannot be checked": {"csv"},
     "at this learning rate": set(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ablationlab.analysis.findings import at_places, crossed, judged, replicated, stability_tested
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.wording import (
     ADOPTED,
@@ -23,6 +24,8 @@ from ablationlab.analysis.wording import (
 from ablationlab.core.format import count, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
+from ablationlab.records.metrics import metric_name
+from ablationlab.records.replication import Replication
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED
 from ablationlab.records.verdict import Decision, Reason, Rule, VariantVerdict, Verdict
 
@@ -49,8 +52,33 @@ class AlikeVerdicts:
     verdicts: tuple[VariantVerdict, ...]
 
 
-def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> str:
-    """What the study says, in one to four sentences; with more to say, what is registered, or which decisions were made."""
+def answer(
+    analysis: Analysis, verdict: Verdict, *, interim: bool = False, replication: Replication | None = None
+) -> str:
+    """What the study says, in a few sentences; with more to say, what is registered, or which decisions were made.
+
+    What the study was made to ask comes first: whether a publication's results come back, whether stability is restored
+    where the baseline is unstable, on which of the settings that it crosses the result depends. Then the decisions, and the
+    other hypotheses.
+    """
+    text = _decisions(analysis, verdict)
+    if not text:
+        return ""
+    tested = stability_tested(verdict)
+    first = [replicated(replication)] if replication is not None else []
+    first += judged(analysis, verdict, stability=True) if tested else []
+    rest = judged(analysis, verdict, stability=False)
+    rest += [] if tested else judged(analysis, verdict, stability=True)
+    text = " ".join(filter(None, [*first, crossed(analysis), text, *rest]))
+    if interim:
+        return f"Interim, not all runs have ended, so nothing is inferred yet. {text}"
+    if all(decided.label == "exploratory" for decided in verdict.verdicts):
+        return f"{text} This is exploratory: a lead to test again, not a finding."
+    return text
+
+
+def _decisions(analysis: Analysis, verdict: Verdict) -> str:
+    """What to do, in one to four sentences."""
     if not verdict.verdicts:
         return ""
     verdicts, groups = verdict.verdicts, _groups(verdict.verdicts)
@@ -73,18 +101,17 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
                 if group.label == "registered" or any((v.variant, v.decision) not in known for v in group.verdicts)
             ]
         mixed = len({group.label for group in groups}) > 1
-        sentences = [group_sentence(analysis, verdict, group, alone=False) for group in told]
+        tuned = all(group.regimes == (TUNED,) for group in told)  # said once
+        sentences = [
+            group_sentence(analysis, verdict, group, alone=False, placed=not (tuned and place))
+            for place, group in enumerate(told)
+        ]
         what = [lead for lead, _ in sentences]
         text = " ".join(
             _told(group, lead, rest, mixed=mixed, again=lead in what[:place])
             for place, (group, (lead, rest)) in enumerate(zip(told, sentences, strict=True))
         )
-    text = " ".join([text + leads, *_between_variants(analysis, every=not registered)])
-    if interim:
-        return f"Interim, not all runs have ended, so nothing is inferred yet. {text}"
-    if all(decided.label == "exploratory" for decided in verdict.verdicts):
-        return f"{text} This is exploratory: a lead to test again, not a finding."
-    return text
+    return " ".join([text + leads, *_between_variants(analysis, every=not registered)])
 
 
 def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:
@@ -149,16 +176,19 @@ def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison |
 
 
 def group_sentence(
-    analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, alone: bool = True
+    analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, alone: bool = True, placed: bool = True
 ) -> tuple[str, str]:
-    """The same for variants that share their decision; unless *alone*, many of them are "the other nine"."""
+    """The same for variants that share their decision; unless *alone*, many of them are "the other nine".
+
+    *placed*: it says in which regime, or that rates are tuned.
+    """
     if group.decision in ADOPTED:
-        return _use(analysis, verdict, group)
+        return _use(analysis, verdict, group, placed=placed)
     first = group.verdicts[0]
     names, several = _names(analysis, group, alone=alone), len(group.verdicts) > 1
     begin = names.capitalize() if len(group.verdicts) > MOST_NAMED and not alone else names
     base = the_baseline(first.reference)
-    where, size = _where(analysis, group.regimes), _sizes(analysis, group)
+    where, size = _where(analysis, group.regimes) if placed else "", _sizes(analysis, group)
     registered = "registered" if group.label == "registered" else "asked for"
     it = "Each" if several else "It"
     match group.decision:
@@ -204,8 +234,8 @@ def group_sentence(
         case Decision.TIE:
             return (
                 f"{begin} {'tie' if several else 'ties'} with {base}{where}.",
-                f"{'All' if several else 'They'} are equivalent within the smallest effect that was {registered}"
-                f"{_within(analysis, first)}.",
+                f"{'Their differences stay' if several else 'The difference stays'} within {_within(analysis, first)}the "
+                f"smallest effect that was {registered}.",
             )
         case Decision.INCONCLUSIVE if first.reason == Reason.RUNS_MISSING:
             return (
@@ -235,20 +265,20 @@ def group_sentence(
             return f"No verdict{where} on {names}.", "Nothing that was measured can tell models apart here."
 
 
-def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts) -> tuple[str, str]:
+def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: bool) -> tuple[str, str]:
     """What to use, the largest gain first: no variant that another one to use is shown to beat."""
     alike, lost = _by_size(analysis, group), _beaten(analysis, verdict)
     beaten = [decided for decided in alike if any((decided.variant, regime) in lost for regime in group.regimes)]
     best = [decided for decided in alike if decided not in beaten] or alike
     them = AlikeVerdicts(group.decision, group.rule, group.label, group.regimes, tuple(best))
-    where, size, several = _where(analysis, group.regimes), _sizes(analysis, them), len(best) > 1
+    where, size, several = _where(analysis, group.regimes) if placed else "", _sizes(analysis, them), len(best) > 1
     base = the_baseline(best[0].reference)
     it, fail, costs = ("They are", "They fail", "They cost") if several else ("It is", "It fails", "It costs")
     match group.decision:
         case Decision.ADOPT:
             rest = f"{it} better than {base}{size}{_no_less_stable(analysis, best[0])}."
         case Decision.ADOPT_PROVISIONALLY:
-            rest = f"{it} better than {base}{size}, but not everything that must hold is shown."
+            rest = f"{it} better than {base}{size}, but {_not_shown(analysis, best)}."
         case _:
             registered = "registered" if group.label == "registered" else "asked for"
             rest = (
@@ -266,6 +296,24 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts) -> tuple[st
     one_rate = group.decision != Decision.ADOPT_IN_REGIME and _one_rate(analysis)
     rate = ", at this learning rate" if one_rate else ""
     return f"{now} {either}{rather}{where}{rate}.", rest + (" Which of them is best is not shown." if several else "")
+
+
+def _not_shown(analysis: Analysis, alike: Sequence[VariantVerdict]) -> str:
+    """What keeps variants from being adopted outright, in a clause: stability, open guards, runs that are missing."""
+    guards, lacking = [], set()
+    for decided in alike:
+        evidence = gather(analysis, decided.variant, decided.regime)
+        guards += [metric_name(guard.metric) for guard in evidence.guards if guard.shown != "kept"]
+        lacking |= {"stability"} if not evidence.standing.non_inferior else set()
+        lacking |= {"runs"} if evidence.lacking or evidence.variant_diverged else set()
+        guards += map(metric_name, evidence.unmeasured)
+    it = "they are" if len(alike) > 1 else "it is"
+    parts = [f"that {it} as stable"] if "stability" in lacking else []
+    parts += [f"what {'they do' if len(alike) > 1 else 'it does'} to {listed(dict.fromkeys(guards))}"] if guards else []
+    parts += (
+        [f"what {'they do' if len(alike) > 1 else 'it does'} in the runs that are missing"] if "runs" in lacking else []
+    )
+    return f"{listed(parts)} {'is' if len(parts) == 1 else 'are'} not shown" if parts else "not everything is shown"
 
 
 def _beaten(analysis: Analysis, verdict: Verdict) -> set[tuple[str, str]]:
@@ -347,8 +395,8 @@ _DECIDED = {
 
 
 def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> str:
-    """``layernorm: use it in deep and no-warmup, keep the baseline in 4 of 6 regimes.`` for every variant; in one regime
-    ``Use: rotary and muon. Undecided: swiglu.``"""
+    """``layernorm: use it in deep and no-warmup, keep the baseline in four of six regimes.`` for variants that are decided
+    alike; in one regime ``Use: rotary and muon. Undecided: swiglu.``"""
     sentences = []
     if len(places := {decided.regime for decided in verdicts}) == 1:
         beaten = _beaten(analysis, verdict)
@@ -364,14 +412,13 @@ def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVer
         for words, members in sorted(alike.items(), key=lambda item: not item[0].startswith("use")):
             sentences.append(f"{words[:1].upper()}{words[1:]}: {_named(analysis, members, len(verdicts))}.")
         return " ".join([*sentences, *(["Every arm has its own best learning rate."] if places == {TUNED} else [])])
-    for variant in dict.fromkeys(decided.variant for decided in verdicts):
-        mine = [decided for decided in verdicts if decided.variant == variant]
-        regimes = grouped((_DECIDED[decided.decision], decided.regime) for decided in mine)
-        parts = [
-            f"{words} in {listed(named) if len(named) <= 2 else f'{count(len(named))} of {count(len(mine))} regimes'}"
-            for words, named in regimes.items()
-        ]
-        sentences.append(f"{variant}: {', '.join(parts)}.")
+    every = dict.fromkeys(decided.regime for decided in verdicts)
+    by_variant = grouped((decided.variant, decided) for decided in verdicts)
+    same = grouped((tuple((one.decision, one.regime) for one in mine), name) for name, mine in by_variant.items())
+    for decisions, names in same.items():
+        regimes = grouped((_DECIDED[decision], regime) for decision, regime in decisions)
+        parts = [f"{words} {at_places(places, every)}" for words, places in regimes.items()]
+        sentences.append(f"{listed(names)}: {', '.join(parts)}.")
     return " ".join(sentences)
 
 
@@ -434,7 +481,7 @@ def _within(analysis: Analysis, decided: VariantVerdict) -> str:
     comparison = main_comparison(analysis, decided)
     if comparison is None or comparison.smallest_effect is None:
         return ""
-    return f", ±{margin_of(comparison, comparison.smallest_effect)} in {name_of(comparison)}"
+    return f"±{margin_of(comparison, comparison.smallest_effect)} in {name_of(comparison)}, "
 
 
 def _failures(analysis: Analysis, group: AlikeVerdicts) -> str:

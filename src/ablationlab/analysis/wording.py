@@ -537,7 +537,18 @@ def name_of(comparison: Comparison) -> str:
     if len(comparison.averaged) == 1:
         return metric_name("task_accuracy" if comparison.task is None else comparison.metric, comparison.averaged[0])
     name = metric_name(comparison.metric, comparison.task)
-    return f"{name} ({', '.join(comparison.averaged)})" if comparison.averaged else name
+    return f"{name} ({tasks_listed(comparison.averaged)})" if comparison.averaged else name
+
+
+def tasks_listed(labels: Sequence[str]) -> str:
+    """``punctuation and spelling``; of labels that end alike ``punctuation and spelling, both 2-shot``."""
+    groups = []
+    for ending, names in grouped(
+        (ending, name) for name, _, ending in (label.partition(", ") for label in labels)
+    ).items():
+        every = "" if len(names) == 1 else "both " if len(names) == 2 else "all "
+        groups.append(listed(names) + (f", {every}{ending}" if ending else ""))
+    return "; ".join(groups)
 
 
 def _where(comparison: Comparison) -> str:
@@ -567,7 +578,38 @@ def adjusted(comparison: Comparison) -> str:
         return "not adjusted"
     if comparison.family_size == 1:
         return "one test"
-    return f"{CORRECTIONS[comparison.correction]} over {count(comparison.family_size)}"
+    return f"{CORRECTIONS[comparison.correction]}, {several(comparison.family_size, 'test')}"
+
+
+def corrections(analysis: Analysis) -> str:
+    """What an adjusted p is, for each correction that was applied to several tests; nothing where none was."""
+    applied = [c for c in analysis.comparisons if c.family_size > 1 and c.p_adjusted is not None]
+    alphas = {
+        name: " or ".join(map(level, sorted(set(found))))
+        for name, found in grouped((c.correction, c.alpha) for c in applied).items()
+    }
+    strict = [name for name in ("holm", "bonferroni", "gatekeeping") if name in alphas]
+    texts = []
+    if strict:
+        at = " or ".join(dict.fromkeys(alphas[name] for name in strict))
+        texts.append(
+            "Many tests asked together show something by chance. Adjusted p-values and intervals allow for it: "
+            f"the chance that anything shown in a family of tests is false stays at {at}."
+        )
+    texts += [_HOW_CORRECTED[name] for name in strict]
+    if "benjamini-hochberg" in alphas:
+        texts.append(
+            "Benjamini-Hochberg, for what is exploratory: of all that is shown, about "
+            f"{alphas['benjamini-hochberg']} may be false."
+        )
+    return " ".join(texts)
+
+
+_HOW_CORRECTED: Final[Mapping[str, str]] = {
+    "holm": "Holm: the smallest p is multiplied by the number of tests, the next by one less, and so on.",
+    "bonferroni": "Bonferroni: every p is multiplied by the number of tests.",
+    "gatekeeping": "Gatekeeping: tests are made in their registered order, as long as those before are shown.",
+}
 
 
 #: Corrections in a sentence.
@@ -702,7 +744,8 @@ def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[s
     metric = metric_name(verdict.metric or "")
     judged = {c.id: c for c in comparisons_of(analysis, verdict.metric or "")}
     asked = [judged.get(c.id, c) for c in analysis.comparisons if c.id in verdict.evidence]
-    compared = [f"{c.variant} in {c.regime}: {measured(c)}" for c in asked]
+    several_regimes = len(analysis.regimes) > 1
+    compared = [f"{c.variant}{f' in {c.regime}' if several_regimes else ''}: {measured(c)}" for c in asked]
     stability = analysis.stability
     gains = [gain for gain in (*stability.parts, *stability.gains) if gain.id in verdict.evidence] if stability else []
     places = [*map(gained, gains), *compared]
@@ -731,7 +774,7 @@ def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[s
             return [f"neither a loss of {metric} nor its absence is shown for every variant"]
         case HypothesisReason.WORSE_AND_SMOOTHER:
             worse = [comparison for comparison in asked if comparison.metric == verdict.metric]
-            return [_worse_and_smoother(comparison, *smoother_training(analysis, comparison)) for comparison in worse]
+            return [_worse_and_smoother(analysis, c, *smoother_training(analysis, c)) for c in worse]
         case HypothesisReason.WORSE_NOT_SMOOTHER:
             measures = ", ".join(map(metric_name, stability.smoothness)) if stability else ""
             shown = measures or "no measure registered"
@@ -758,12 +801,15 @@ def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[s
             ]
 
 
-def _worse_and_smoother(comparison: Comparison, norms: Sequence[Comparison], gains: Sequence[StabilityGain]) -> str:
-    """A variant that is worse although it trains more smoothly, and what that means."""
-    how = [measured(norm) for norm in norms] + [failing(gain) for gain in gains]
+def _worse_and_smoother(
+    analysis: Analysis, comparison: Comparison, norms: Sequence[Comparison], gains: Sequence[StabilityGain]
+) -> str:
+    """A variant that is worse although it trains more smoothly: the differences; their intervals are in the table."""
+    how = [f"{name_of(norm)} {change(norm)}" for norm in norms] + [failing(gain) for gain in gains]
+    where = f" in {comparison.regime}" if len(analysis.regimes) > 1 else ""
     return (
-        f"{comparison.variant} in {comparison.regime}: {measured(comparison)}, although training is smoother "
-        f"({'; '.join(how)}): smoother training did not make a better model"
+        f"{comparison.variant}{where} is worse ({_where(comparison)} {change(comparison)}, "
+        f"{p_clause(comparison.p_adjusted)}) although it trains more smoothly ({', '.join(how)})"
     )
 
 
@@ -841,9 +887,9 @@ def _because(evidence: Evidence, reason: Reason) -> str:
                 f"{evidence.variant} failed and the baseline's not, it would be shown less stable"
             )
         case Reason.EQUIVALENT:
-            return f"equivalent within {within}: {numbers}{_but_worse(evidence)}"
+            return f"equivalent: {_equivalence(primary)}. The test for a difference: {numbers}{_but_worse(evidence)}"
         case Reason.REAL_BUT_SMALL:
-            return f"real but small: {numbers}, equivalent within {within}{_but_worse(evidence)}"
+            return f"real but small: {numbers}. But {_equivalence(primary)}{_but_worse(evidence)}"
         case Reason.RUNS_MISSING:
             return (
                 f"what the runs that are there show ({numbers}) does not decide: {_only_its_runs(evidence)}, and a run that "
@@ -893,6 +939,18 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             )
         case Reason.NO_RULE_APPLIES:
             return f"no other rule applies: {numbers or 'the primary metric is not in the data'}"
+
+
+def _equivalence(primary: Comparison | None) -> str:
+    """The interval that decides a tie, and the bounds that it keeps."""
+    tost = None if primary is None else primary.equivalence
+    if primary is None or tost is None:
+        return "within the smallest effect that matters"
+    bounds = f"±{margin_of(primary, tost.bounds[1])}, the smallest effect that matters"
+    if tost.low is None:
+        return f"the difference is within {bounds}"
+    interval = difference(primary.delta, tost.low, tost.high)
+    return f"the {level(1 - 2 * tost.alpha)} interval of the equivalence test, {interval.range}, lies within {bounds}"
 
 
 def _tie_but_for(evidence: Evidence) -> str:
@@ -961,7 +1019,7 @@ def _worst(evidence: Evidence) -> str:
 
 def costs(evidence: Evidence) -> str:
     """What the variant may cost on the primary metric and on every guard, a sentence for each."""
-    text = " ".join(f"{_cost(evidence, cost)}." for cost in evidence.costs)
+    text = " ".join(f"{cost[:1].upper()}{cost[1:]}." for cost in (_cost(evidence, cost) for cost in evidence.costs))
     alone = "" if evidence.guards else " No guard is registered, so the cost is judged on the primary metric alone."
     missing = f" {_only_its_runs(evidence).capitalize()}." if evidence.variant_missing else ""
     more = f" And {_fails_more(evidence)}." if evidence.fails_beyond_margin else ""
@@ -986,14 +1044,17 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     metric = name_of(comparison)
     if cost.high is None:
         return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(runs=cost.runs)})"
-    text = (
-        f"{metric}: costs nothing" if cost.high <= 0 else f"{metric}: costs at most {on_scale(comparison, cost.high)}"
-    )
+    end = f"upper end of its {level(cost.level)} interval"
+    most = f"costs at most {on_scale(comparison, cost.high)} ({end})"
+    text = f"{metric}: {'costs nothing' if cost.high <= 0 else most}"
     if cost.bound == CostBound.EVERY_BASELINE_DIVERGED:
         text += f", for every baseline that it can be compared with diverged ({count(cost.runs)})"
     if cost.margin is None:
         return f"{text}; no margin is registered"
-    return f"{text}, {'within' if cost.high <= cost.margin else 'beyond'} the margin of {margin_of(comparison, cost.margin)}"
+    if cost.high <= 0:
+        return text
+    kept = "within" if cost.high <= cost.margin else "more than"
+    return f"{text}, {kept} the registered margin of {margin_of(comparison, cost.margin)}"
 
 
 def _shown_costs(evidence: Evidence) -> str:

@@ -36,6 +36,8 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _MOST_DECIMALS = 6
+#: From so many times on, a change is a factor: a percentage of thousands says nothing.
+_FACTOR = 10.0
 
 
 def plain(text: str) -> str:
@@ -123,6 +125,9 @@ def p_clause(p: float | None) -> str:
 
 
 def percent(share: float | None, places: int = 0, *, sign: bool = False) -> str:
+    """A share; with a *sign*, a change, from ten times on as a factor."""
+    if sign and share is not None and share >= _FACTOR - 1:
+        return f"×{number(1 + share)}"
     return DASH if share is None else f"{fixed(100 * share, places, sign=sign)}{NARROW}%"
 
 
@@ -209,23 +214,29 @@ def difference(
     unit: str = "",
     sign: bool = True,
 ) -> Difference:
-    """A difference on the metric's own scale; of logarithms as a change in percent, and as a factor from ×10 on.
+    """A difference on the metric's own scale; of logarithms as a change in percent, and as a factor where it or its interval
+    reaches ×10.
 
     An estimate that is not a difference has no *sign* where it is positive.
     """
-    factor = log and delta is not None and delta >= math.log(10)
+    if log and any(value is not None and value >= math.log(_FACTOR) for value in (delta, high)):
+
+        def times(value: float | None) -> str:
+            return DASH if value is None else f"×{number(_from_log(value, factor=True))}"
+
+        size = DASH if delta is None else f"a factor of {times(abs(delta))[1:]}"
+        return Difference(times(delta), times(low), times(high), size, "")
     if log:
-        delta, low, high = (_from_log(value, factor) for value in (delta, low, high))
-        unit = "" if factor else "%"
+        delta, low, high = (_from_log(value, factor=False) for value in (delta, low, high))
+        unit = "%"
     places = _decimals(None if low is None or high is None else (high - low) / 2, delta)
     for bound in (low, high):  # whether an interval holds zero must show
         places += next((more for more in (0, 1, 2) if _shows(bound, places + more)), 0)
-    mark = "×" if factor else ""
 
     def text(value: float | None) -> str:
-        return DASH if value is None else mark + fixed(value, places, sign=sign and not factor)
+        return DASH if value is None else fixed(value, places, sign=sign)
 
-    size = DASH if delta is None else mark + fixed(abs(delta), places)
+    size = DASH if delta is None else fixed(abs(delta), places)
     return Difference(text(delta), text(low), text(high), size, "" if unit == "1" else unit)
 
 
@@ -253,6 +264,8 @@ def part(value: int, whole: int) -> str:
     """``none of five``, ``two of five``, ``all five``."""
     if value == whole > 1:
         return f"all {count_word(whole)}"
+    if value and whole >= len(_WORDS):
+        return f"{count(value)} of {count(whole)}"
     return f"{'none' if value == 0 else count_word(value)} of {count_word(whole)}"
 
 
@@ -264,7 +277,7 @@ def _decimals(spread: float | None, value: float | None) -> int:
     return max(0, min(_MOST_DECIMALS, (1 if spread else 2) - math.floor(math.log10(abs(size)))))
 
 
-def _from_log(value: float | None, factor: bool) -> float | None:
+def _from_log(value: float | None, *, factor: bool) -> float | None:
     try:
         return None if value is None else math.exp(value) if factor else 100 * math.expm1(value)
     except OverflowError:

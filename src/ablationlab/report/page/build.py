@@ -72,6 +72,7 @@ MOST_ABLATIONS = 8
 #: Sentences of the page that `sentences` makes.
 LEDES = (
     "rules",
+    "corrections",
     "pairs",
     "pairing",
     "curves",
@@ -132,7 +133,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "no_charts": note,
         "answer": ""
         if analysis is None or results.verdict is None
-        else answer(analysis, results.verdict, interim=results.interim),
+        else answer(analysis, results.verdict, interim=results.interim, replication=results.replication),
         "strip": design.strip(results),
         "replication": results.replication,
         "warnings": () if results.replication is None else tuple(words.warnings(results.replication)),

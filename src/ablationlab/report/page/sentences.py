@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ablationlab.analysis.answer import spikes_known
+from ablationlab.analysis.wording import corrections as adjusted_means
 from ablationlab.analysis.wording import name_of
 from ablationlab.core.format import count, number, percent, setting
 from ablationlab.core.grouping import grouped
@@ -44,6 +45,11 @@ def rules(results: Results) -> str:
         text = "The criteria were sealed before training"
     main = _primary(results)
     return f"{text}; {main} decides." if main else f"{text}."
+
+
+def corrections(results: Results) -> str:
+    """What "adjusted" means here."""
+    return "" if results.analysis is None else adjusted_means(results.analysis)
 
 
 def _primary(results: Results) -> str:

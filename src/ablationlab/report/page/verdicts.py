@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablationlab.analysis.answer import main_comparison, verdict_sentence
-from ablationlab.analysis.wording import DECISIONS, adjusted, difference_of, hypothesis_why, verdict_words
+from ablationlab.analysis.wording import DECISIONS, adjusted, difference_of, hypothesis_clauses, verdict_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import counted, difference, level, mean_sd, number, p_value, setting, with_unit
+from ablationlab.records.verdict import Decision
 from ablationlab.report.charts import colours
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.tables.ablation import DECISION_TONES
@@ -155,7 +156,9 @@ def _facts(
         tost = comparison.equivalence
         if tost is not None and tost.equivalent and tost.low is not None:
             equal = difference(comparison.delta, tost.low, tost.high)
-            note += f"; equivalence test: {level(1 - 2 * tost.alpha)} interval {equal.range}"
+            within = f"{level(1 - 2 * tost.alpha)} interval of the equivalence test {equal.range}"
+            decides = verdict.decision == Decision.TIE
+            note = f"{within}, which decides the tie; test for a difference: {note}" if decides else f"{note}; {within}"
         name = metric_of(comparison)
         percent = shown.unit == "%"  # a longer unit would not fit beside the number
         within = "" if percent or shown.unit in ("", "1") else f" ({shown.unit})"
@@ -171,7 +174,8 @@ def _facts(
         if comparison.smallest_effect and comparison.delta is not None:
             times = abs(comparison.delta) / comparison.smallest_effect
             effect = with_unit(setting(comparison.smallest_effect), unit)
-            facts.append(Fact("times the smallest effect", f"{number(times, 2)} ×", f"that matters, {effect}", link))
+            many = "> 1,000" if times > 1000 else "< 0.01" if times < 0.01 else number(times, 2)
+            facts.append(Fact("times the smallest effect", f"{many} ×", f"that matters, {effect}", link))
         facts.append(
             Fact(
                 f"p, {comparison.test}",
@@ -183,7 +187,7 @@ def _facts(
     stability = results.analysis.stability if results.analysis is not None else None
     gain = None if stability is None else stability.gain(verdict.variant, verdict.reference, verdict.regime)
     if gain is not None:
-        counts = f"{gain.reference_unstable} of {gain.n} → {gain.variant_unstable} of {gain.n}"
+        counts = f"{gain.reference_unstable} of {gain.reference_runs} → {gain.variant_unstable} of {gain.variant_runs}"
         facts.append(Fact("unstable runs", counts, arms, "stability"))
     return facts
 
@@ -237,11 +241,11 @@ def _apart(first: float, its_width: float, second: float, second_width: float) -
 STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
 
 
-def hypothesis_views(results: Results) -> list[tuple[str, HypothesisVerdict, str, str]]:
-    """(name, verdict, why, tone) of every hypothesis of the study."""
+def hypothesis_views(results: Results) -> list[tuple[str, HypothesisVerdict, list[str], str]]:
+    """(name, verdict, why in clauses, tone) of every hypothesis of the study."""
     if results.analysis is None or results.verdict is None:
         return []
     return [
-        (name, hypothesis, hypothesis_why(results.analysis, hypothesis), STATUS[hypothesis.status])
+        (name, hypothesis, hypothesis_clauses(results.analysis, hypothesis), STATUS[hypothesis.status])
         for name, hypothesis in results.verdict.hypotheses.items()
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, name_of
-from ablationlab.core.format import amount, difference, level, mean_sd, percent
+from ablationlab.core.format import amount, difference, level, mean_sd, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, StabilityAnalysis
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
@@ -240,7 +240,9 @@ def _note(
     levels = sorted({comparison.main_interval.level for comparison in known if comparison.main_interval is not None})
     at = level(levels[0]) if len(levels) == 1 else f"{level(levels[0])} to {level(levels[-1])}"
     families = {(comparison.correction, comparison.family_size) for comparison in known if comparison.family_size > 1}
-    corrected = sorted(f"{CORRECTIONS[name]} over {size}" for name, size in families if name in CORRECTIONS)
+    corrected = sorted(
+        f"{CORRECTIONS[name]} for {several(size, 'test')}" for name, size in families if name in CORRECTIONS
+    )
     how = f", corrected by {' or '.join(corrected)}" if corrected else ""
     tied = f"; of a tie, that of the equivalence test ({level(equal[0])})" if equal else ""
     return f"{text}. Interval: the one that decides ({at}{how}){tied}.{scored}"

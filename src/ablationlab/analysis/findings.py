@@ -1,0 +1,281 @@
+"""What a study asks besides its verdicts, answered in a sentence each: a publication's results, hypotheses, crossed settings.
+
+Each sentence is made from the record that judged it; where there is none, there is no sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ablationlab.analysis.wording import listed, name_of
+from ablationlab.core.format import count_word, counted, difference, part, with_unit
+from ablationlab.core.grouping import grouped
+from ablationlab.records.analysis import Analysis, Comparison, InteractionContrast, Interactions, StabilityGain
+from ablationlab.records.metrics import metric_name
+from ablationlab.records.replication import DirectionOutcome, ReplicatedDirection, Replication
+from ablationlab.records.settings import TUNED
+from ablationlab.records.verdict import Decision, HypothesisReason, HypothesisVerdict, Verdict
+
+#: More places than this are counted.
+MOST_PLACES: Final = 4
+
+
+def at_places(regimes: Sequence[str], every: Iterable[str] = ()) -> str:
+    """``in deep and hot``, ``in all six regimes``, ``at tuned rates``; *every*: all that could be named."""
+    whole = [regime for regime in every if regime != TUNED]
+    own = [regime for regime in regimes if regime != TUNED]
+    places = []
+    if own:
+        some = listed(own) if len(own) <= MOST_PLACES else f"{part(len(own), len(whole))} regimes"
+        both = "both regimes" if len(own) == 2 else f"all {count_word(len(own))} regimes"
+        places.append(f"in {both if len(own) > 1 and len(own) == len(whole) else some}")
+    if TUNED in regimes:
+        places.append("at tuned rates")
+    return " and ".join(places)
+
+
+# --- a publication --------------------------------------------------------------------------------------------
+
+_OUTCOMES: Final[Mapping[DirectionOutcome, str]] = {
+    "reversed": "{n} {are} reversed",
+    "absent": "{n} {are} shown to be smaller than what matters",
+    "undecided": "{n} {stay} undecided",
+    "not-measured": "{n} could not be measured",
+}
+
+
+def replicated(replication: Replication) -> str:
+    """Whether the published results come back."""
+    directions = [direction for direction in replication.directions if not direction.beside]
+    known = [one for one in replication.figures if not one.beside and one.outcome in ("within", "outside")]
+    texts = [_directions(directions)] if directions else []
+    if known:
+        within = part(sum(one.outcome == "within" for one in known), len(known))
+        texts.append(f"{within[:1].upper()}{within[1:]} published figures lie within the interval of our runs.")
+    if replication.changed and texts:
+        return f"Not a replication, for settings differ from the published ones. {' '.join(texts)}"
+    return " ".join(texts)
+
+
+def _directions(directions: Sequence[ReplicatedDirection]) -> str:
+    by_outcome = grouped((direction.outcome, direction) for direction in directions)
+    found = by_outcome.get("transfers", [])
+    whole = f"{part(len(found), len(directions))} published directions"
+    if len(directions) == 1:
+        whole = "the published direction" if found else "the published direction is not shown here"
+    text = whole[:1].upper() + whole[1:]
+    if found:
+        text += f" {'is' if len(found) == 1 else 'are'} found here too"
+        if len(found) < len(directions):
+            regimes = dict.fromkeys(direction.regime for direction in directions)
+            places = grouped((direction.regime, direction.variant) for direction in found)
+            where = [
+                f"{listed(dict.fromkeys(names))}{f' {at_places([regime])}' if len(regimes) > 1 else ''}"
+                for regime, names in places.items()
+            ]
+            text += f" ({'; '.join(where)})"
+    elif len(directions) > 1:
+        text += " are found here"
+    rest = [
+        words.format(n=count_word(len(alike)), are="is" if len(alike) == 1 else "are", stay=_verb(len(alike), "stay"))
+        for outcome, words in _OUTCOMES.items()
+        if (alike := by_outcome.get(outcome, [])) and len(directions) > 1
+    ]
+    return f"{text}; {listed(rest)}." if rest else f"{text}."
+
+
+def _verb(n: int, verb: str) -> str:
+    return f"{verb}s" if n == 1 else verb
+
+
+# --- hypotheses -----------------------------------------------------------------------------------------------
+
+#: Why stability was not put to the test.
+_UNTESTED: Final[Mapping[HypothesisReason, str]] = {
+    HypothesisReason.STABLE_EVERYWHERE: "the baseline is stable in every regime",
+    HypothesisReason.SHARE_NOT_REGISTERED: "the baseline is unstable at some rates of the sweep only",
+    HypothesisReason.STABILITY_UNKNOWN: "the runs' stability is not known",
+}
+
+
+def stability_tested(verdict: Verdict) -> bool:
+    """Whether a hypothesis asks if stability is restored, and the baseline is unstable somewhere: that is the question."""
+    return any(
+        known.rule == "restores-stability" and known.reason not in _UNTESTED for known in verdict.hypotheses.values()
+    )
+
+
+def judged(analysis: Analysis, verdict: Verdict, *, stability: bool) -> list[str]:
+    """A sentence for each hypothesis: about *stability*, or the others; those that one sentence answers share it."""
+    told: dict[str, list[str]] = {}
+    for name, known in verdict.hypotheses.items():
+        if (known.rule == "restores-stability") is stability:
+            told.setdefault(_judged(analysis, verdict, known), []).append(f"{name} {known.status}")
+    worse = [text for text in told if text.endswith(_SMOOTHER)]
+    for text in [text for text in told if any(text != whole and whole.startswith(text) for whole in worse)]:
+        told[next(whole for whole in worse if whole.startswith(text))] += told.pop(text)
+    return [
+        f"{_capital(text) if _plain(analysis, text) else text} ({', '.join(names)})." for text, names in told.items()
+    ]
+
+
+_SMOOTHER: Final = ", although training is smoother"
+
+
+def _plain(analysis: Analysis, text: str) -> bool:
+    """Whether a sentence begins with a word, which takes a capital, and not with a variant's name."""
+    return text.partition(" ")[0].rstrip(",") not in analysis.variants
+
+
+def _judged(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> str:
+    if known.rule == "restores-stability":
+        return _restores(analysis, verdict, known)
+    evidence = [one for one in analysis.comparisons if one.id in known.evidence and one.metric == known.metric]
+    metric = name_of(evidence[0]) if evidence else metric_name(known.metric or "")
+    match known.reason:
+        case HypothesisReason.WORSE_AND_SMOOTHER:
+            if known.metric == analysis.primary:  # that it is worse was said
+                names = list(dict.fromkeys(comparison.variant for comparison in evidence))
+                return f"{listed(names)} {_verb(len(names), 'train')} more smoothly even so"
+            return f"{_outcomes(analysis, evidence)} in {metric}{_SMOOTHER}"
+        case HypothesisReason.CHANGED:
+            return f"{_outcomes(analysis, evidence)} in {metric}"
+        case HypothesisReason.WORSE_NOT_SMOOTHER:
+            return f"{_outcomes(analysis, evidence)} in {metric}, but training is not shown to be smoother"
+        case HypothesisReason.EQUIVALENT:
+            return f"{metric} does not change by more than the smallest effect that matters"
+        case HypothesisReason.NOT_WORSE:
+            return f"{metric} is no worse for any variant"
+        case HypothesisReason.NOT_SENSITIVE:
+            return f"{metric} cannot tell models apart at this scale"
+        case _:
+            return f"whether {metric} changes stays open"
+
+
+def _outcomes(analysis: Analysis, compared: Sequence[Comparison]) -> str:
+    """``layernorm and rmsnorm are worse``"""
+    clauses = []
+    for outcome, alike in grouped((comparison.outcome, comparison) for comparison in compared).items():
+        names = list(dict.fromkeys(comparison.variant for comparison in alike))
+        regimes = list(dict.fromkeys(comparison.regime for comparison in alike))
+        where = f" {at_places(regimes, analysis.regimes)}" if len(analysis.regimes) > 1 else ""
+        clauses.append(f"{listed(names)} {'are' if len(names) > 1 else 'is'} {outcome}{where}")
+    return listed(clauses)
+
+
+def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> str:
+    if known.reason in _UNTESTED:
+        return f"whether stability is restored stays open: {_UNTESTED[known.reason]}"
+    stability = analysis.stability
+    if stability is None or known.status == "rejected":
+        return "no variant restores stability where the baseline is unstable"
+    shaky = [
+        regime for regime in analysis.regimes if (arm := stability.arm(analysis.baseline, regime)) and arm.unstable
+    ]
+    if known.reason != HypothesisReason.RESTORED:
+        undone = known.reason == HypothesisReason.GAIN_UNDONE
+        why = "a gain in stability is shown, but other failures are more frequent" if undone else "no gain is shown"
+        return f"whether stability is restored stays open: {why} {at_places(shaky, analysis.regimes)}".rstrip()
+    parts: list[StabilityGain | Comparison] = [*stability.parts, *stability.gains, *analysis.comparisons]
+    shown = dict.fromkeys((one.variant, one.regime) for one in parts if one.id in known.evidence)
+    clauses = [
+        f"{variant} restores stability {at_places(regimes, analysis.regimes)}{_of_those(regimes, shaky)}"
+        f"{_at_what_cost(verdict, variant, regimes)}"
+        for variant, regimes in grouped(shown).items()
+    ]
+    others = [
+        name
+        for name in analysis.variants
+        if name != analysis.baseline and name not in {variant for variant, _ in shown}
+    ]
+    if others:
+        clauses.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} not shown to")
+    return "; ".join(clauses)
+
+
+def _of_those(regimes: Sequence[str], shaky: Sequence[str]) -> str:
+    if not set(regimes) < set(shaky):
+        return ""
+    those = f"{count_word(len(regimes))} of the {counted(len(shaky), 'regime')}"
+    return f", {those} where the baseline is unstable"
+
+
+def _at_what_cost(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str:
+    """What the verdicts there say of the cost, where they agree."""
+    decisions = {one.decision for one in verdict.verdicts if one.variant == variant and one.regime in regimes}
+    if decisions == {Decision.TRADE_OFF}:
+        return ", but may cost more than the registered margins"
+    if decisions == {Decision.ADOPT_IN_REGIME}:
+        return ", at no more than the registered margins"
+    return ""
+
+
+# --- crossed settings -----------------------------------------------------------------------------------------
+
+
+def crossed(analysis: Analysis) -> str:
+    """On which of the crossed settings the result depends, and whether they interact."""
+    found = analysis.interactions
+    tested = [] if found is None else [one for one in found.contrasts if one.p_adjusted is not None]
+    if found is None or not tested:
+        return ""
+    shown = [one for one in tested if (one.p_adjusted or 0.0) <= 1 - one.level]
+    dependent = bool(found.cells)
+    texts = [_effects(analysis, found, factor.key, shown) for factor in found.factors]
+    flat = [
+        _short(factor.key)
+        for factor, text in zip(found.factors, texts, strict=True)
+        if not text and any(one.kind == "main" and one.factors == (factor.key,) for one in tested)
+    ]
+    mixed = [one for one in shown if one.kind == "interaction"]
+    name = metric_name(found.metric)
+    what = _capital(f"the difference to {analysis.baseline} in {name}" if dependent else name)
+    mean = " Each is a mean over the other settings." if len(found.factors) > 1 and any(texts) else ""
+    sentences = [f"{what} {'. It also '.join(text for text in texts if text)}.{mean}"] if any(texts) else []
+    interactions = any(one.kind == "interaction" for one in tested)
+    if mixed:
+        sets = list(dict.fromkeys(" and ".join(map(_short, one.factors)) for one in mixed))
+        names = list(dict.fromkeys(one.variant for one in mixed if one.variant))
+        sentences.append(f"{_capital(listed(sets))} interact{f' for {listed(names)}' if names else ''}.")
+        interactions = False
+    if flat:
+        what = f"a dependence on {listed(flat, 'or')}" if dependent else f"an effect of {listed(flat, 'or')}"
+        sentences.append(f"{_capital(what)}{', or an interaction,' if interactions else ''} is not shown.")
+    elif interactions:
+        sentences.append("That the settings interact is not shown.")
+    if all(one.label == "exploratory" for one in tested):
+        sentences[-1] = f"{sentences[-1][:-1]} (exploratory)."
+    return " ".join(sentences)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _short(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _effects(analysis: Analysis, found: Interactions, key: str, shown: Sequence[InteractionContrast]) -> str:
+    """What the main effects of one setting are, falls and rises apart; nothing where none is shown."""
+    mine = [one for one in shown if one.kind == "main" and one.factors == (key,) and one.estimate]
+    if not mine:
+        return ""
+    metric = analysis.metrics[found.metric]
+    steps = grouped(((one.references[0], one.levels[0]), one) for one in mine)
+    clauses = []
+    for (before, after), contrasts in steps.items():
+        ways = []
+        for word, alike in grouped((("falls", "rises")[(one.estimate or 0.0) > 0], one) for one in contrasts).items():
+            ordered = sorted(alike, key=lambda one: -abs(one.estimate or 0.0))
+            names = [one.variant for one in ordered if one.variant]
+            sizes = [
+                difference(one.estimate, one.low, one.high, log=found.transform == "log", unit=metric.unit)
+                for one in (ordered[0], ordered[-1])
+            ]
+            ends = list(dict.fromkeys(size.size for size in sizes))
+            amount = with_unit(" down to ".join(ends), sizes[0].unit)
+            ways.append(f"{word} by {amount}{f' ({listed(names)})' if names else ''}")
+        clauses.append(f"from {before} to {after} it {listed(ways)}")
+    return f"depends on {_short(key)}: {'; '.join(clauses)}"

@@ -1,0 +1,143 @@
+"""The first sentences answer what the study was made to ask: publication, stability, crossed settings, hypotheses."""
+
+from __future__ import annotations
+
+import pytest
+
+from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.answer import answer
+from ablationlab.analysis.findings import at_places, crossed, replicated
+from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import corrections, tasks_listed
+from ablationlab.core.format import plain
+from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
+
+from . import test_interactions
+from .builder import build, study
+from .verdict.maker import analysis, comparison, stability
+from .verdict.test_hypotheses import SMOOTHER, accuracy
+
+
+def told(*found, **more) -> str:
+    made = analysis(comparison(outcome="worse", delta=0.12, low=0.11, high=0.13), *found, **more)
+    return plain(answer(made, decide(made)))
+
+
+def test_hypotheses_follow_the_decision_and_one_sentence_answers_both():
+    text = told(accuracy("worse", delta=-0.08, low=-0.1, high=-0.06), SMOOTHER, stable=stability())
+    assert text.startswith("Keep the baseline (none)")
+    assert "layernorm is worse in macro accuracy, although training is smoother (H1a supported, H0 rejected)." in text
+    assert text.endswith(
+        "Whether stability is restored stays open: the baseline is stable in every regime (H1b undecided)."
+    )
+
+
+def test_where_the_baseline_breaks_stability_is_the_question_and_comes_first():
+    assert told(stable=stability(6, 0, n=6)).startswith("layernorm restores stability in default")
+    assert told(stable=stability(3, 2, n=6)).startswith(
+        "Whether stability is restored stays open: no gain is shown in default (H1b undecided)."
+    )
+
+
+def test_a_study_without_hypotheses_only_tells_its_decisions():
+    text = told(stable=stability(), hypotheses=())
+    assert text.startswith("Keep the baseline (none)")
+    assert "H1" not in text
+
+
+def test_crossed_settings_come_first_with_what_the_effect_depends_on(tmp_path):
+    build(tmp_path, study(regimes=test_interactions.REGIMES), outcomes=test_interactions.outcome)
+    made = analyze(read_results(tmp_path))
+    text = plain(crossed(made))
+    assert text.startswith(
+        "The difference to none in validation loss depends on token_init_std: from 0.02 to 1.0 it falls"
+    )
+    assert "It also depends on place: from sum to token it rises by" in text
+    assert "Token_init_std and place interact for layernorm (exploratory)." in text
+    assert plain(answer(made, decide(made))).startswith(text)
+
+
+def test_without_an_effect_that_is_shown_the_answer_says_so(tmp_path):
+    def flat(variant, regime, seed):
+        return {"validation_loss": 5.0 + 0.1 * seed + (0.01 * (seed * len(regime) % 3) if variant != "none" else 0.0)}
+
+    build(tmp_path, study(regimes=test_interactions.REGIMES), outcomes=flat)
+    assert crossed(analyze(read_results(tmp_path))).endswith("or an interaction, is not shown (exploratory).")
+
+
+def direction(outcome: str, variant: str = "geglu", regime: str = "default", **more) -> ReplicatedDirection:
+    given = dict.fromkeys(ReplicatedDirection.model_fields)
+    given |= {"metric": "validation_loss", "variant": variant, "regime": regime, "beside": False, "outcome": outcome}
+    return ReplicatedDirection.model_construct(**(given | more))
+
+
+def figure(outcome: str) -> ReplicatedFigure:
+    return ReplicatedFigure.model_construct(outcome=outcome, beside=False)
+
+
+def publication(directions=(), figures=(), changed=()) -> Replication:
+    return Replication.model_construct(directions=tuple(directions), figures=tuple(figures), changed=changed)
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (publication([direction("transfers")] * 4), "All four published directions are found here too."),
+        (publication([direction("transfers")]), "The published direction is found here too."),
+        (publication([direction("undecided")]), "The published direction is not shown here."),
+        (
+            publication(
+                [
+                    direction("transfers"),
+                    direction("reversed", "deep"),
+                    direction("undecided", regime="tuned"),
+                    direction("undecided", "deep", "tuned"),
+                ]
+            ),
+            "One of four published directions is found here too (geglu in default); one is reversed and two stay undecided.",
+        ),
+        (
+            publication(figures=[figure("within")] * 11 + [figure("outside")] * 4 + [figure("not-measured")]),
+            "11 of 15 published figures lie within the interval of our runs.",
+        ),
+        (publication(), ""),
+    ],
+)
+def test_a_replication_says_first_whether_the_result_comes_back(record, text):
+    assert replicated(record) == text
+
+
+def test_runs_at_other_settings_are_not_called_a_replication():
+    assert replicated(publication([direction("transfers")], changed=("lr",))).startswith("Not a replication")
+
+
+def test_places_are_named_counted_or_tuned():
+    six = ("a", "b", "c", "d", "e", "f")
+    assert at_places(["a"], six) == "in a"
+    assert at_places(["a", "tuned"], ["a", "tuned"]) == "in a and at tuned rates"
+    assert at_places(["a", "b"], ["a", "b"]) == "in both regimes"
+    assert at_places(list(six), six) == "in all six regimes"
+    assert at_places(list(six[:5]), six) == "in five of six regimes"
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (["punctuation", "spelling"], "punctuation and spelling"),
+        (["punctuation, 2-shot", "spelling, 2-shot"], "punctuation and spelling, both 2-shot"),
+        (["a, 2-shot", "b, 2-shot", "c, 2-shot", "d"], "a, b and c, all 2-shot; d"),
+    ],
+)
+def test_tasks_that_share_their_shots_say_so_once(labels, text):
+    assert tasks_listed(labels) == text
+
+
+def test_what_adjusted_means_is_said_once_and_only_where_it_is_so():
+    alone = analysis(comparison().model_copy(update={"family_size": 1}))
+    assert corrections(alone) == ""
+    several = [
+        one.model_copy(update={"family_size": 2, "correction": "holm", "p_adjusted": 0.02}) for one in alone.comparisons
+    ]
+    text = plain(corrections(alone.model_copy(update={"comparisons": tuple(several)})))
+    assert "is false stays at 5 %" in text
+    assert text.count("Holm") == 1
