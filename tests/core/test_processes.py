@@ -113,6 +113,13 @@ def test_a_death_is_named_and_reaches_no_other_call(pool, how, text):
     assert [outcomes[number].result() for number in (1, 2, 3, 4)] == [3, 6, 9, 12]
 
 
+def test_a_worker_that_gives_no_answer_is_ended():
+    with Pool(Worker, (2,), name="waiting", patience=0.01) as impatient:
+        waiting = impatient.submit("wait")
+        with pytest.raises(WorkerDied, match=r"\(waiting\) gave no answer for 0.01 s and was ended"):
+            waiting.result()
+
+
 @pytest.mark.parametrize("inline", [True, False])
 def test_a_stop_reaches_workers_that_are_busy_and_those_that_begin_later(inline):
     with Pool(Worker, (3,), name="testing", inline=inline) as pool:

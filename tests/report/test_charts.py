@@ -301,22 +301,44 @@ def test_figures_become_files(results: Results, tmp_path: Path):
 
 
 SHORT_OF_MEMORY = """
-import resource, sys
+import resource, subprocess, sys
 from pathlib import Path
 from ablationlab.report.convert import converting
+start, started = subprocess.Popen, []
+subprocess.Popen = lambda *words, **options: started.append(words) or start(*words, **options)
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 spec = {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": {"field": "x", "type": "quantitative"}}}
-with converting({"a": spec, "b": spec}, Path(sys.argv[1]), ("svg",), print):
+with converting({"a": spec, "b": spec, "c": spec}, Path(sys.argv[1]), ("svg",), print):
     print("the page")
+print(len(started))
 """
 
 
 def test_charts_that_kill_their_converter_are_a_note(tmp_path: Path):
     done = subprocess.run([warm.FRESH, "-c", SHORT_OF_MEMORY, tmp_path], capture_output=True, text=True, check=True)
-    first, second = done.stdout.splitlines()
+    first, second, started = done.stdout.splitlines()
     assert first == "the page"
-    assert second.startswith("Not drawn: a, b; the chart converter was killed by signal ")
+    assert second.startswith("Not drawn: a, b, c; the chart converter was killed by signal ")
+    assert started == "2", "where no engine lives through its first chart, no other is started"
     assert done.stderr == ""
+
+
+TOO_LITTLE_MEMORY = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv.pop(1)),) * 2)
+from ablationlab.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("verb", ["report", "paper"])
+def test_with_too_little_memory_a_report_is_refused_before_a_library_crashes(
+    results: Results, tmp_path: Path, verb: str
+):
+    words = [warm.FRESH, "-c", TOO_LITTLE_MEMORY, str(4 * 10**8), verb, results.folder, "--out", tmp_path / "out"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
+    assert f"the {verb} needs at least 1.0 GB of memory, and this process may have 0.40 GB. Raise" in done.stderr
 
 
 LITTLE_ADDRESS_SPACE = """

@@ -92,7 +92,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 #: What Python, torch and the system say where memory ends, here or in a worker.
-_NO_MEMORY = ("MemoryError", "not enough memory", "out of memory", "can't start new thread", "Cannot allocate memory")
+_NO_MEMORY = (
+    "MemoryError",
+    "not enough memory",
+    "out of memory",
+    "can't start new thread",
+    "Cannot allocate memory",
+    "failed to map segment",
+)
 
 
 def _help_of(error: CycloptsError) -> str:

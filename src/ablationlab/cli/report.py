@@ -85,13 +85,16 @@ def paper(
     text. With one study it is the paper of `ablationlab report`.
     """
     from ablationlab.core.errors import AblationLabError, StudyError
+    from ablationlab.core.processes import require_memory
     from ablationlab.records.results import Results
     from ablationlab.records.settings import StudyText
+    from ablationlab.report.convert import LEAST_MEMORY
     from ablationlab.report.make import with_analysis
     from ablationlab.report.paper import write_programme
     from ablationlab.study.places import find_results
     from ablationlab.study.text import read_text, text_problems
 
+    require_memory(LEAST_MEMORY, "the paper")
     printer = Printer()
     own = None
     if text is not None:

@@ -60,6 +60,15 @@ def usable_memory() -> int:
     return min([*limits, *([] if address_space == resource.RLIM_INFINITY else [address_space])])
 
 
+def require_memory(least: int, what: str) -> None:
+    """Refuse *what* where libraries would find so little memory that they crash, or wait for ever, instead of failing."""
+    if (there := usable_memory()) < least:
+        raise AblationLabError(
+            f"{what} needs at least {least / 1e9:.1f} GB of memory, and this process may have {there / 1e9:.2f} GB. "
+            "Raise the limit (ulimit -v, or the container's) and run the same command again; nothing was changed."
+        )
+
+
 class WorkerError(Exception):
     """An error in a worker that is not one of ours: a bug. The traceback of the worker is its cause."""
 
@@ -78,7 +87,8 @@ class _Call:
 class Pool(Generic[T]):
     """*processes* workers, started at once; *name* says in errors what they do.
 
-    With *inline* no process is started: calls are answered here, one after another, which is the same to the caller.
+    A worker that says nothing for *patience* seconds is killed, and its call raises `WorkerDied`. With *inline* no process is
+    started: calls are answered here, one after another, which is the same to the caller.
     """
 
     def __init__(
@@ -89,13 +99,14 @@ class Pool(Generic[T]):
         name: str,
         processes: int = 1,
         inline: bool = False,
+        patience: float | None = None,
     ) -> None:
         self.processes = 1 if inline else processes
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._stopping = False
         self._poll: Callable[[], None] = lambda: None
         self._inline = make(*arguments) if inline else None
-        self._workers = [] if inline else [_Worker(make, arguments, name) for _ in range(processes)]
+        self._workers = [] if inline else [_Worker(make, arguments, name, patience) for _ in range(processes)]
         self._threads = [threading.Thread(target=self._serve, args=(w,), daemon=True) for w in self._workers]
         for thread in self._threads:
             thread.start()
@@ -214,8 +225,8 @@ class Pool(Generic[T]):
 class _Worker:
     """The parent's side of one worker: its process, a channel for calls and answers, and a pipe to ask it to stop."""
 
-    def __init__(self, make: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> None:
-        self._opening, self._name = (make, arguments, active()), name
+    def __init__(self, make: Callable[..., Any], arguments: tuple[Any, ...], name: str, patience: float | None) -> None:
+        self._opening, self._name, self._patience = (make, arguments, active()), name, patience
         self._changing = threading.Lock()
         self._closed = self._stopping = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -253,6 +264,11 @@ class _Worker:
                 self._opened = True
             self._channel.send(arguments)
             while True:
+                if not self._channel.poll(self._patience):
+                    assert self._process is not None
+                    self._process.kill()
+                    self._release()
+                    raise WorkerDied(self._name, f"gave no answer for {self._patience:g} s and was ended")
                 kind, content = self._channel.recv()
                 if kind == "message":
                     listen(content)

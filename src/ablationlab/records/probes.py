@@ -209,7 +209,8 @@ def read_table(run: RunFolder) -> ProbeTable:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(run.probe_table).read(["step", "probe", *COLUMNS])  # pq.read_table imports datasets
+        # pq.read_table imports datasets; a thread that cannot start where memory is short aborts the process.
+        table = pq.ParquetFile(run.probe_table).read(["step", "probe", *COLUMNS], use_threads=False)
         about = parse_json(table.schema.metadata[b"failures"])
         failed = {name: ProbeFailure(**failure) for name, failure in about.items()}
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:

@@ -75,7 +75,7 @@ def read_table_curves(path: Path) -> tuple[TableRun, ...]:
     import pyarrow.parquet as pq
 
     try:
-        columns = pq.read_table(path, columns=list(COLUMNS)).to_pydict()
+        columns = pq.ParquetFile(path).read(list(COLUMNS), use_threads=False).to_pydict()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RecordError(f"{path} cannot be read as the curves of a table: {error}") from error
     runs: dict[tuple[str, str, str, str], dict[str, dict[int, float]]] = {}

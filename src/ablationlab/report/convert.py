@@ -9,7 +9,7 @@ import atexit
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 #: What a worker raises where a chart cannot be drawn.
 NOT_DRAWN = (WorkerDied, WorkerError)
 PROCESSES = 2
+#: Seconds after which a chart, or a paper, is given up. Each takes a few, and a busy machine is no failure.
+PATIENCE = 900
+#: What the report's libraries take before they read a record. With less, they crash or hang where they are loaded.
+LEAST_MEMORY = 1_000_000_000
 #: Sizes of a paper's text in points, of which the one with the fullest last page is taken.
 SIZES = (9.6, 9.5, 9.7, 9.4, 9.8, 9.3)
 
@@ -35,16 +39,33 @@ SIZES = (9.6, 9.5, 9.7, 9.4, 9.8, 9.3)
 def start_converters() -> Pool[Any]:
     """The workers. They live as long as this process, for they take longer to start than to draw a chart; where charts will
     come, they start before the first."""
-    pool: Pool[Any] = Pool(_converter, processes=PROCESSES, name="drawing charts")
+    pool: Pool[Any] = Pool(_converter, processes=PROCESSES, name="drawing charts", patience=PATIENCE)
     atexit.register(pool.close, kill=True)
-    for _ in range(PROCESSES):
-        pool.submit("svg", {"data": {"values": []}, "mark": "point"})  # the engine takes a second to start
+    _trials(pool)
     return pool
+
+
+@cache
+def _trials(pool: Pool[Any]) -> list[Future[Any]]:
+    """A chart for every worker: the engine takes a second to start, and where none survives it, no other chart is tried."""
+    return [pool.submit("svg", {"data": {"values": []}, "mark": "point"}) for _ in range(PROCESSES)]
+
+
+def _drawn(name: str, *arguments: Any) -> Any:
+    """What the engine makes of this."""
+    pool = start_converters()
+    for trial in (trials := _trials(pool)):
+        with suppress(WorkerDied):
+            trial.result()
+            break
+    else:
+        trials[0].result()
+    return pool.submit(name, *arguments).result()
 
 
 def svg_of(spec: Mapping[str, Any]) -> str:
     """A chart as SVG."""
-    return str(start_converters().submit("svg", spec).result())
+    return str(_drawn("svg", spec))
 
 
 def javascript(snippet: str) -> str:
@@ -58,7 +79,7 @@ def javascript(snippet: str) -> str:
         digest, _, kept = path.read_bytes().partition(b"\n")
         if hashlib.sha256(kept).hexdigest().encode() == digest:
             return kept.decode()
-    bundle = str(start_converters().submit("bundle", snippet).result())
+    bundle = str(_drawn("bundle", snippet))
     with suppress(OSError, StorageError):  # a cache that cannot be written costs time alone
         replace(path, f"{hashlib.sha256(bundle.encode()).hexdigest()}\n{bundle}".encode())
     return bundle
@@ -76,8 +97,9 @@ def converting(
     chosen = tuple(formats)
 
     def write(key: str, spec: Mapping[str, Any]) -> None:
-        start_converters().submit("files", spec, folder, key, chosen).result()
+        _drawn("files", spec, folder, key, chosen)
 
+    start_converters()  # in this thread, so that no two start
     writing = ThreadPoolExecutor(PROCESSES)
     try:
         drawn = {key: writing.submit(write, key, spec) for key, spec in specs.items()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ablationlab.core.errors import AblationLabError, StorageError
 from ablationlab.core.grouping import grouped
+from ablationlab.core.processes import require_memory
 from ablationlab.records.results import Damage, Results
 from ablationlab.records.storage import sweep_abandoned
 
@@ -37,8 +38,9 @@ def make_report(
     allow; where they do not, the page is written all the same and says why, and what rests on the analysis is left out.
     *warn* hears of damaged files, and *say* where there is none.
     """
-    from ablationlab.report.convert import start_converters
+    from ablationlab.report.convert import LEAST_MEMORY, start_converters
 
+    require_memory(LEAST_MEMORY, "the report")
     target = out or folder
     for place in ("", "figures", "tables", "paper", "paper/figures"):
         sweep_abandoned(target / place)
