@@ -305,8 +305,7 @@ def extend(
     if not seeds and not variants:
         raise AblationLabError("nothing to add: give --seeds, --variants or both")
     results = ResultsFolder(find_results(Path(folder)))
-    if not results.plan.exists():
-        raise RecordError(f"{folder} is not a results folder of a study: it has no {results.plan.name}")
+    results.check_planned()
     options = Options(device, workers, executor, address, nproc, accept_drift, trust_code)
     sealed, before = Plan.read_sealed(results.plan), Plan.read(results.plan)
     _check_complete(sealed.study, results, read_runs(before, results))
@@ -438,7 +437,8 @@ def open_study(
 
     if isinstance(study, str | Path):
         place = find_study(Path(study))
-        if place.is_dir() and ResultsFolder(place).plan.exists():
+        if place.is_dir():
+            ResultsFolder(place).check_planned()
             if overrides:
                 raise AblationLabError(
                     f"--set belongs to a study file; {place} is a results folder, whose plan is sealed"

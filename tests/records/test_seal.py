@@ -137,7 +137,7 @@ def test_a_run_in_the_folder_of_another_is_not_shown_under_its_name(folder, ende
     results = Results.open(folder)
     assert (results.run(RUN).state, results.run(RUN).record) == ("damaged", None)
     file = f"runs/{RUN}/{'seal' if ended else 'run'}.json"
-    assert results.reader.damage[file].text == f"belongs to {other.name}"
+    assert results.reader.damage[file].text.startswith(f"belongs to {other.name}. Restore it, or move the run's")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_an_edited_verdict_is_made_again_for_the_report(folder):
 
 def test_without_its_plan_a_study_is_not_reported(folder):
     (folder / "plan.lock").unlink()
-    with pytest.raises(RecordError, match=r"plan\.lock is missing; the runs of this study are judged by it"):
+    with pytest.raises(RecordError, match=r"plan\.lock is missing\. Restore it: the runs are judged by it"):
         make_report(folder, say=lambda text: None)
 
 
@@ -256,7 +256,7 @@ def loop(path: Path) -> None:
 def test_a_plan_that_cannot_be_read_is_named_with_the_reason(folder, make, words):
     (folder / "plan.lock").unlink()
     make(folder / "plan.lock")
-    with pytest.raises(RecordError, match=rf"plan\.lock: .*{words}"):
+    with pytest.raises(RecordError, match=rf"plan\.lock .*{words}"):
         make_report(folder, say=lambda text: None)
     (link,) = chain(folder)
     assert (link.file, link.state) == ("plan.lock", "differs")
@@ -426,6 +426,15 @@ def test_scores_stay_where_the_weights_are_not_kept(folder, monkeypatch):
     assert [event.text for event in heard if isinstance(event, pipeline.Note)] == [
         "The weights are not kept, so nothing is scored again; the scores stay"
     ]
+
+
+def test_a_change_whose_time_was_set_back_is_seen(tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text("1")
+    before, found = seal.file_hash(path), path.stat()
+    path.write_text("2")
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert seal.file_hash(path) != before
 
 
 # --- kills ------------------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ NOON = "2026-01-01T12:00:00+00:00"
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_energy_and_replication_carry_their_own_hash_but_for_those_of_earlier_versions(folder, old):
+def test_energy_and_replication_carry_their_own_hash_but_for_replications_of_earlier_versions(folder, old):
     plan_hash = Plan.read(folder / "plan.lock").plan_hash
     energy, replication = folder / "energy" / "0001.json", folder / "replication.json"
     Energy(plan_hash=plan_hash, began=NOON, seconds=60, readings=(EnergyReading(source="rapl", joules=5.0),)).create(
@@ -267,13 +267,16 @@ def test_energy_and_replication_carry_their_own_hash_but_for_those_of_earlier_ve
         **empty, **nothing, url=None, source_hash=plan_hash, runs_ended=1, runs_planned=1, level=0.95
     ).create(replication)  # fmt: skip
     if old:
-        for path in (energy, replication):
-            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "seal"}))
+        replication.write_text(without_seal(replication))
     states = {link.file: link.state for link in chain(folder)}
-    assert (states["energy"], states["replication.json"]) == (("absent",) * 2 if old else ("holds",) * 2)
-    energy.write_text(energy.read_text().replace("5.0", "6.0"))
+    assert (states["energy"], states["replication.json"]) == ("holds", "absent" if old else "holds")
+    energy.write_text(without_seal(energy).replace("5.0", "6.0") if old else energy.read_text().replace("5.0", "6.0"))
     replication.write_text(replication.read_text().replace("0.95", "0.96"))
-    assert broken(folder).keys() == (set() if old else {"energy/0001.json", "replication.json"})
+    assert broken(folder).keys() == ({"energy/0001.json"} if old else {"energy/0001.json", "replication.json"})
+
+
+def without_seal(path: Path) -> str:
+    return json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "seal"})
 
 
 def test_items_of_tasks_are_hashed(folder):
@@ -285,6 +288,59 @@ def test_items_of_tasks_are_hashed(folder):
     assert "evaluation/suite.json" not in broken(folder)
     items.write_text('{"target": 1}\n')
     assert broken(folder)["evaluation/tasks/spelling-0/items.jsonl"] == "is not what was asked"
+
+
+def test_what_is_no_part_of_the_study_is_listed_and_breaks_no_link(folder, cli):
+    for name in ("notes.md", "runs/unplanned/run.json", f"runs/{RUN}/mine.txt", "evaluation/tasks/x/items.jsonl"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    unknown = {link.file for link in chain(folder) if link.state == "unknown"}
+    assert unknown == {"notes.md", "runs/unplanned", "runs/*/mine.txt", "evaluation/tasks/x/items.jsonl"}
+    code, output, _ = cli("verify", folder)
+    assert (code, output.splitlines()[-1]) == (0, "The chain holds.")
+    assert "unknown  runs/unplanned" in output
+
+
+def test_a_file_that_is_read_and_that_no_seal_names_was_added(folder, cli):
+    (folder / "runs" / RUN / "probes.parquet").write_text("{}")
+    assert broken(folder)[f"runs/{RUN}/probes.parquet"].startswith("is not in the seal")
+    code, _, errors = cli("analyze", folder)
+    assert (code, "it was added later. Move it away" in " ".join(errors.split())) == (2, True)
+
+
+TRAINS_AGAIN = "move the run's folder away and `ablationlab run` trains it again"
+
+
+@pytest.mark.parametrize(
+    ("name", "put"),
+    [
+        ("run.json", os.mkfifo),
+        ("run.json", lambda path: path.symlink_to("/dev/zero")),
+        ("metrics.jsonl", lambda path: path.symlink_to(path.name)),
+        ("seal.json", lambda path: shutil.copy(path.parents[1] / "default-layernorm-s1" / path.name, path)),
+    ],
+)
+def test_every_verb_says_what_to_do_about_a_file_of_a_run_that_is_none_of_it(folder, cli, name, put):
+    path = folder / "runs" / RUN / name
+    path.unlink()
+    put(path)
+    for verb in ("verify", "analyze", "show", "diff", *(["status"] if name != "metrics.jsonl" else [])):
+        more = [folder.parent / "results"] if verb == "diff" else []
+        code, output, errors = cli(verb, path.parent if verb == "show" else folder, *more)
+        said = " ".join((output + errors).split())
+        assert (code != 0, name in said) == (True, True), verb
+        if verb not in ("verify", "status"):
+            assert TRAINS_AGAIN in said, verb
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+def test_a_difference_of_altered_results_names_the_file(folder, whole, cli, name):
+    assert cli("diff", whole, folder)[0] == 0
+    path = folder / "runs" / RUN / name
+    path.write_text(path.read_text().replace("1", "2", 1))
+    code, output, _ = cli("diff", whole, folder)
+    assert code == 1
+    assert f"runs/{RUN}/{name}: is not as it was sealed" in " ".join(output.split())
 
 
 def test_a_deposited_copy_is_accepted_and_one_of_another_plan_is_not(folder, tmp_path):

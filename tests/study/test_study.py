@@ -779,3 +779,33 @@ def test_the_pilot_is_shorter_and_at_a_constant_rate():
     for pilot in pilots:
         assert (pilot.training.steps, pilot.training.schedule, len(pilot.seeds)) == (150, "constant", 3)
     assert {path.stem for path in STUDIES} >= {"embedding-norm", "quick"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"question": "x" * 10_001}, "question: has 10,001 characters; allowed: up to 10,000"),
+        ({"variants": ["none", "x" * 20_000]}, r"variants\[1\]: has 20,000 characters"),
+        ({"seeds": list(range(20_001))}, "seeds: has 20,001 items; allowed: up to 20,000"),
+        ({"regimes": {"x" * 10_001: {}}}, "regimes: has a key that is too long"),
+        ({"noise": {"init": [[0] * 20_000] * 6}}, "noise.init.*has 20,000 items"),
+    ],
+)
+def test_a_value_beyond_any_study_is_refused_before_it_is_looked_into(study_table, changes, says):
+    with pytest.raises(StudyError, match=says):
+        parse_study(study_table(changes))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"seeds = [{'1,' * 200_000}]", "has 400,010 bytes; no study file has more than 262,144"),
+        (f"a{'.a' * 100_000} = 1", "nested too deeply"),  # tomllib would take minutes
+        (f'x = {{"a"{" . b" * 30_000} = 1}}', "nested too deeply"),
+    ],
+)
+def test_a_study_file_that_would_take_minutes_to_parse_is_refused(tmp_path, text, says):
+    path = tmp_path / "long.toml"
+    path.write_text(text)
+    with pytest.raises(StudyError, match=says):
+        load_study(path)

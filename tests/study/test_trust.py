@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,21 @@ def test_the_code_of_a_study_file_is_the_users_own(tmp_path):
         "doc_to_text: !!python/object/apply:os.system [true]",
         "a: &a {b: *a, c: !!python/name:os.system }",
         "include: [broken",
+        "%TAG !e! !\n---\ndoc_to_text: !e!function utils.text",
+        "%TAG !! !\n---\ndoc_to_text: !!function utils.text",
+        "doc_to_text: !<!function> utils.text",
+        "task: a\n---\ndoc_to_text: !function utils.text",
+        "a: &a include\n*a : own.yaml",
+        "task: a\ntask: !function utils.text",
+        "class: !function inner.utils.text",
+        "metric_list: [{metric: ./inner/utils.py}]",
+        "metric_list: [{metric: acc, hf_evaluate: true}]",
+        "metric_list: [{metric: some/metric}]",
+        "include: far.yaml",
+        "doc_to_text: !function utils.text".encode("utf-16"),
+        "\ufeffdoc_to_text: !function utils.text",
+        "[" * 100_000,
+        "a: &a [x, x, x]\n" + "".join(f"{n}: &{n} [*{m}, *{m}, *{m}]\n" for m, n in pairwise("abcdefghijklmnop")),
     ],
 )
 def test_code_that_a_task_file_hides_needs_consent(tmp_path, text):
@@ -129,9 +145,24 @@ def test_code_that_a_task_file_hides_needs_consent(tmp_path, text):
     (tmp_path / "inner" / "utils.py").write_text("def text(doc): return doc['text']\n")
     (tmp_path / "own.yaml").write_text("task: own\ndoc_to_text: !function inner.utils.text\n")
     (tmp_path / "plain.yaml").write_text("task: plain\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "real.yaml").write_text("include: functions.yaml")
+    (tmp_path / "elsewhere" / "functions.yaml").write_text("doc_to_text: !function utils.text")
+    (tmp_path / "far.yaml").symlink_to("elsewhere/real.yaml")  # which includes what lies beside it there
     hidden = tmp_path / "hidden.yaml"
-    hidden.write_text(text)
+    hidden.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert task_code([str(hidden)]).keys() == {str(hidden)}
+
+
+def test_listing_a_folder_runs_no_code_of_its_studies_and_allows_none(tmp_path, cli):
+    (tmp_path / "mine.py").write_text(MINE.format(mark=str(tmp_path / "mark")))
+    write_study(tmp_path, {"use": ["./mine.py"], "question": "Mine?"})
+    (tmp_path / "own.yaml").write_text("task: own\ndoc_to_text: !function utils.text\n")
+    write_study(tmp_path, {"evaluation.tasks": [str(tmp_path / "own.yaml")]}, "tasks.toml")
+    code, output, _ = cli("ls", tmp_path)
+    assert (code, "tiny.toml" in output, "Mine?" in output, "tasks.toml" in output) == (0, True, True, True)
+    assert not (tmp_path / "mark").exists()
+    assert not trust._trusted
 
 
 def test_a_task_file_with_functions_needs_consent_and_one_without_does_not(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from ablationlab.core.errors import DataError, UnknownNameError
 from ablationlab.tasks.request import MOST_ALIKE, alike, check_file, names_in
 
+#: Names, and an alias to what is four times as large as the one before.
+ALIASES = list(zip(["x", *(f"*{name}" for name in "abcdefghijk")], "abcdefghijkl", strict=True))
 NAMES = [
     "spelling",
     "hellaswag",
@@ -79,7 +81,17 @@ def test_the_harness_and_the_quick_look_into_its_files_find_the_same_names(tmp_p
         ("task: [unclosed\n", "is not YAML: while parsing a flow sequence"),
         ("just words", "holds no settings of a task"),
         ("", "holds no settings of a task"),
-        ("task: " + "[" * 5000, "is nested too deeply"),
+        ("task: " + "[" * 100_000, "is nested more than 50 deep"),
+        ("task: a\ndescription: " + "x" * 300_000, "has 300,021 bytes"),
+        (
+            "task: a\n" + "".join(f"{n}: &{n} [{m}, {m}, {m}, {m}]\n" for m, n in ALIASES),
+            "has more than 100,000 values",
+        ),
+        ("task: a\ndoc_to_txt: text", "unknown setting of a task 'doc_to_txt'; did you mean 'doc_to_text'"),
+        ("task: a\n<<: {doc_to_txt: text}", "unknown setting of a task 'doc_to_txt'"),
+        ("task: a\ngroup_alias: A", "unknown setting of a task 'group_alias'"),
+        ("task: a\ninclude: _typo", "_typo: unknown setting of a task 'metrics_list'"),
+        ("doc_to_text: text", "holds no settings of a task"),
         ("task: a\x00b", "is not YAML"),
         ("task: a\ninclude: own.yaml\n", "own.yaml: includes itself"),
         ("task: a\ninclude: _shared\n", "own.yaml: includes itself"),
@@ -89,8 +101,22 @@ def test_a_broken_task_file_is_refused_before_anything_is_sealed(tmp_path, text,
     path = tmp_path / "own.yaml"
     path.write_text(text)
     (tmp_path / "_shared").write_text("include: own.yaml\n")
+    (tmp_path / "_typo").write_text("metrics_list: []\n")
     with pytest.raises(DataError, match=says):
         check_file(str(path))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task: a\ntag: [x]\ngroup: old\ntask_list: []\nmetadata: {anything: 1}\ninclude: absent\n",
+        "group: g\ngroup_alias: G\naggregate_metric_list: []\ntask: [{task: a, doc_to_text: text}]\ndoc_to_target: x\n",
+        "task: a\nclass: !function utils.Task\nof_its_own: 1\n",  # a task in Python takes what it likes
+    ],
+)
+def test_what_the_harness_takes_is_not_refused(tmp_path, text):
+    (tmp_path / "own.yaml").write_text(text)
+    check_file(str(tmp_path / "own.yaml"))
 
 
 def test_a_task_file_that_names_functions_is_read_and_not_run(tmp_path):

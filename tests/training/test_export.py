@@ -99,7 +99,7 @@ def test_a_damaged_run_is_named(results, tmp_path):
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    with pytest.raises(RecordError, match=r"weights\.safetensors is damaged"):
+    with pytest.raises(RecordError, match=r"weights\.safetensors is not as it was sealed .* trains it again"):
         load(copy)
     with pytest.raises(RecordError, match="no such run folder"):
         load(tmp_path / "nothing")
@@ -117,7 +117,7 @@ def test_an_edited_run_record_is_not_exported(results, tmp_path, key, value):
     record = json.loads((run / "run.json").read_text())
     record["recipe"]["model"][key] = value
     (run / "run.json").write_text(json.dumps(record))
-    with pytest.raises(RecordError, match=r"run\.json is not as it was sealed"):
+    with pytest.raises(RecordError, match=r"run\.json is not as it was sealed .* trains it again"):
         export(run, tmp_path / "hf")
     _forge(run / "seal.json")  # were the seal forged, too, the weights would still tell
     if key != "heads":  # which changes no shape
@@ -130,7 +130,10 @@ def test_the_checkpoint_of_another_run_is_not_exported(results, tmp_path):
     run = shutil.copytree(run_of(results, "none"), tmp_path / run_of(results, "none").name)
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(run_of(results, "gradient-shrink") / "checkpoints", run / "checkpoints")
-    with pytest.raises(RecordError, match="are not of one run"):
+    with pytest.raises(RecordError, match=r"weights\.safetensors is not as it was sealed"):
+        export(run, tmp_path / "hf")
+    _forge(run / "seal.json")
+    with pytest.raises(RecordError, match=r"are not of one run\. Restore it, or move"):
         export(run, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
 

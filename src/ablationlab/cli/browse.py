@@ -147,11 +147,19 @@ def show(
 
 
 def diff(a: Place, b: Place) -> int:
-    """Show how two studies, plans or results differ: settings, versions, results and verdicts."""
-    from ablationlab.report.terminal import diff_view, open_place
+    """Show how two studies, plans or results differ: settings, versions, results and verdicts.
 
-    Printer().parts(*diff_view(open_place(a), open_place(b)))
-    return 0
+    Exit code 1 if files of the results are damaged or were altered: they are named.
+    """
+    from ablationlab.report.terminal import diff_view, open_place, place_damage
+
+    printer = Printer()
+    places = open_place(a), open_place(b)
+    printer.parts(*diff_view(*places))
+    damaged = [line for place in places for line in place_damage(place)]
+    for line in damaged:
+        printer.text(line)
+    return FAILED if damaged else 0
 
 
 def open_(

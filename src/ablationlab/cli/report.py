@@ -119,8 +119,9 @@ def verify(
     """Check the chain of hashes from the plan to the paper, every file of every run included, and print it.
 
     Shows accidents and careless edits. Against someone who recomputes every hash, only --deposited helps: a copy that
-    others have dated. Weights that are not kept, and other files that no run keeps, are listed as absent. Exit code 1 if a
-    link does not hold.
+    others have dated. Weights that are not kept, and other files that no run keeps, are listed as absent. What is no part
+    of the study, such as folders in runs/ that the plan does not name and notes of your own, is listed as unknown: no number
+    is made from it, so the chain holds all the same. Exit code 1 if a link does not hold.
     """
     from ablationlab.report.chain import chain
     from ablationlab.study.places import find_results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -417,7 +418,7 @@ def probes(
         printer.console.print(probes_table())
         return 0
     folder = RunFolder(run)
-    if not folder.record.exists():
+    if not os.path.lexists(folder.record):
         raise RecordError(f"{run} is not a run's folder: it has no run.json; runs are in results/<study>/runs/")
     if folder.done:
         check_sealed(folder, folder.probes)

@@ -163,8 +163,7 @@ def metrics_of(record: Evaluation) -> dict[str, float | None]:
 
 def read_plan(results: ResultsFolder) -> Plan:
     """The sealed plan of a results folder."""
-    if not results.plan.exists():
-        raise RecordError(f"{results.path} is not a results folder of a study: it has no {results.plan.name}")
+    results.check_planned()
     return Plan.read(results.plan)
 
 

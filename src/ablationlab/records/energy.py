@@ -36,7 +36,6 @@ class Energy(SealedRecord):
 
     KIND: ClassVar[str] = "energy"
     MEND: ClassVar[str] = "Restore it, or move it away: no decision rests on it"
-    SEAL_OPTIONAL: ClassVar[bool] = True
     plan_hash: str
     began: Annotated[str, AfterValidator(_timed)]  # when the command began to measure, in UTC
     seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)]  # for which it measured

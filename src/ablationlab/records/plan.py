@@ -21,7 +21,7 @@ from ablationlab.records.metrics import Metric
 from ablationlab.records.probes import ProbeDefinition
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig, with_paths
-from ablationlab.records.storage import Record, StoredValue, content_hash, numbered, read_json
+from ablationlab.records.storage import MEND_PLAN, Record, StoredValue, content_hash, numbered, read_json
 
 #: Folders of a results folder beside plan.lock.
 LOOKS, AMENDMENTS = "looks", "amendments"
@@ -405,14 +405,11 @@ class LookResult(StoredValue):
     findings: tuple[LookFinding, ...]
 
 
-_MEND = "Restore it: the runs are judged by it"
-
-
 class Look(SealedRecord):
     """looks/<number>.json, written once: the study stopped there, or its next runs were asked for."""
 
     KIND: ClassVar[str] = "look"
-    MEND: ClassVar[str] = _MEND
+    MEND: ClassVar[str] = MEND_PLAN
     plan_hash: str
     created: str
     result: LookResult
@@ -434,7 +431,7 @@ class Amendment(SealedRecord):
     """
 
     KIND: ClassVar[str] = "amendment"
-    MEND: ClassVar[str] = _MEND
+    MEND: ClassVar[str] = MEND_PLAN
     plan_hash: str
     created: str
     reason: str
@@ -504,7 +501,7 @@ class Plan(Record):
     model_config = ConfigDict(serialize_by_alias=True)
 
     KIND: ClassVar[str] = "plan"
-    MEND: ClassVar[str] = _MEND
+    MEND: ClassVar[str] = MEND_PLAN
     study: Study
     study_hash: str
     criteria_hash: str
@@ -555,15 +552,15 @@ class Plan(Record):
     def read_with_seal(cls, path: Path) -> tuple[Self, bool]:
         """Load the plan in force, and say whether the seal of plan.lock holds."""
         plan = cls.read_sealed(path)
-        looks = tuple(Look.read(file) for file in numbered(path.parent / LOOKS))
-        amendments = tuple(Amendment.read(file) for file in numbered(path.parent / AMENDMENTS))
-        seals = [*(look.plan_hash for look in looks), *(amendment.plan_hash for amendment in amendments)]
-        if any(seal != plan.plan_hash for seal in seals):
-            raise RecordError(f"{path.parent}: a look or an amendment belongs to another plan than {path.name}")
+        looks = {file: Look.read(file) for file in numbered(path.parent / LOOKS)}
+        amendments = {file: Amendment.read(file) for file in numbered(path.parent / AMENDMENTS)}
+        for file, later in (looks | amendments).items():
+            if later.plan_hash != plan.plan_hash:
+                raise RecordError(f"{file} belongs to another plan than {path.name}. {cls.MEND}")
         study = plan.study
         hashes = (plan.plan_hash, plan.study_hash, plan.criteria_hash)
         holds = hashes == (cls.seal(read_json(path)), study.hash, study.criteria_hash)
-        return plan.in_force(looks, amendments), holds
+        return plan.in_force(tuple(looks.values()), tuple(amendments.values())), holds
 
     @classmethod
     def read_sealed(cls, path: Path) -> Self:

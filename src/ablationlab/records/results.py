@@ -32,8 +32,8 @@ from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import AMENDMENTS, LOOKS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
 from ablationlab.records.run import Result, RunRecord, TrainerFailure, read_curves, read_progress
-from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash, hash_known
-from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, inside, is_folder, numbered
+from ablationlab.records.seal import ABSENT, MEND_RUN, AlteredError, RunSeal, file_hash, hash_known, stamp
+from ablationlab.records.storage import MEND_PLAN, Lock, ResultsFolder, RunFolder, inside, is_folder, numbered
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ ANALYZED = frozenset({"run.json", "result.json", EVALUATION})
 WEIGHTS = frozenset({"checkpoints", "halfway"})
 #: A published table compared with these results, written by `ablationlab replicate`.
 REPLICATION = "replication.json"
-#: What was read before, by file and reader, with the file's time, size and inode: what did not change is not read again.
+#: What was read before, by file and reader, with the file's stamp: what did not change is not read again.
 #: Runs that have ended are kept whole, by their folder.
 Cache = dict[tuple[Path, str], tuple[tuple[int, ...], Any]]
 
@@ -95,7 +95,7 @@ class Reader:
         sealed: Collection[str] | None = None,
         beside: Collection[Path] = (),
     ) -> T | None:
-        """*sealed*: the hashes that the file may have; *beside*: folders whose files *reader* reads, too."""
+        """*sealed*: the hashes that the file may have; *beside*: what else *reader* reads, files and folders."""
         try:
             if sealed is not None:
                 self.check(path, sealed)
@@ -103,20 +103,26 @@ class Reader:
                 return None
             return reader(path) if self.cache is None else self._cached(self.cache, path, reader, beside)
         except (RecordError, OSError, ValueError) as error:
+            name = path.relative_to(self.folder).as_posix()
+            if isinstance(error, OSError):
+                error = RecordError(f"{path} cannot be read: {error.strerror}. {_mend(name)}")
             if self.strict:
-                raise
+                raise error from None
             text = str(error).removeprefix(str(path)).lstrip(": ,") or str(error)
-            self.note(path.relative_to(self.folder).as_posix(), text)
+            self.note(name, text)
             return None
 
     def check(self, path: Path, sealed: Collection[str]) -> None:
         """Raise `AlteredError` if a file is not as it was sealed, unless that was accepted."""
-        now = file_hash(path)
+        name = path.relative_to(self.folder).as_posix()
+        try:
+            now = file_hash(path)
+        except RecordError as error:  # no file that could be accepted
+            raise AlteredError(f"{error}. {_mend(name)}") from error
         if now in sealed:
             return
-        name = path.relative_to(self.folder).as_posix()
         if not self.accept_altered and self._accepted.get(name) != now:
-            raise AlteredError(f"{path} {_what_was_altered(name, now)}")
+            raise AlteredError(f"{path} {_what_was_altered(name, now, added=set(sealed) == {ABSENT})}")
         self.altered[name] = now
 
     def accepted(self, path: Path) -> bool:
@@ -150,26 +156,33 @@ class Reader:
 
     @staticmethod
     def _cached(cache: Cache, path: Path, reader: Callable[[Path], T], beside: Collection[Path]) -> T:
-        stats = [place.stat() for place in (path, *beside) if place.exists()]
-        stamp = tuple(value for stat in stats for value in (stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        stamps = tuple(value for file in (path, *beside) if file.exists() for value in stamp(file.stat()))
         key = (path, reader.__qualname__)
-        if key not in cache or cache[key][0] != stamp:
-            cache[key] = (stamp, reader(path))
+        if key not in cache or cache[key][0] != stamps:
+            cache[key] = (stamps, reader(path))
         kept: T = cache[key][1]
         return kept
 
 
-def _what_was_altered(name: str, now: str) -> str:
+def _what_was_altered(name: str, now: str, *, added: bool) -> str:
     """What is wrong with a file that is not as it was sealed, and how it is mended."""
-    if name == SUITE:
-        return f"is missing, though runs were scored on its tasks. Restore it, or {_WRITES_SUITE}; {_ACCEPT}"
     what = "is not as it was sealed when its run ended: it was changed since"
-    if now == ABSENT:
+    if name == SUITE:
+        what = "is missing, though runs were scored on its tasks"
+    elif now == ABSENT:
         what = "is missing, though it was sealed when its run ended"
-    again = "`ablationlab evaluate` scores the run again"
-    if Path(name).name not in (EVALUATION, SAMPLES):
-        again = "move the run's folder away and `ablationlab run` trains it again"
-    return f"{what}. Restore it, or {again}; {_ACCEPT}"
+    elif added:
+        return f"is not in the seal of its run: it was added later. Move it away; {_ACCEPT}"
+    return f"{what}. {_mend(name)}; {_ACCEPT}"
+
+
+def _mend(name: str) -> str:
+    """What to do about a damaged file, by its name in the results folder."""
+    if name == SUITE:
+        return f"Restore it, or {_WRITES_SUITE}"
+    if Path(name).name in (EVALUATION, SAMPLES):
+        return "Restore it, or `ablationlab evaluate` scores the run again"
+    return MEND_RUN if name.startswith("runs/") else "Restore it, or move it away"
 
 
 SUITE = "evaluation/suite.json"
@@ -221,7 +234,7 @@ class Run:
     def _read_seal(self, path: Path) -> RunSeal:
         seal = RunSeal.read(path)
         if seal.id != self.id:
-            raise AlteredError(f"{path} belongs to {seal.id}")
+            raise AlteredError(f"{path} belongs to {seal.id}. {MEND_RUN}")
         return seal
 
     @property
@@ -251,7 +264,7 @@ class Run:
     def _read_record(self, path: Path) -> RunRecord:
         record = RunRecord.read(path)
         if record.id != self.id:
-            raise AlteredError(f"{path} belongs to {record.id}")
+            raise AlteredError(f"{path} belongs to {record.id}. {MEND_RUN}")
         return record
 
     @cached_property
@@ -345,7 +358,8 @@ class Run:
     def probe_table(self) -> ProbeTable:
         """The same as tuples, of a run in progress, too; raises `RecordError` where it is damaged."""
         if self.unsealed:
-            raise AlteredError(f"{self.folder.seal} cannot be read or is not this run's, so its probes are not shown")
+            damage = self.reader.damage[f"runs/{self.id}/seal.json"]
+            raise AlteredError(f"{self.folder.seal} {damage.text}")
         read = (self.folder.probe_table, *(() if self.folder.probe_table.exists() else (self.folder.probes,)))
         for path in read:
             if (sealed := self.sealed(path)) is not None:
@@ -384,7 +398,7 @@ class Results:
             raise RecordError(f"{path} is not a results folder: there is no such folder")
         reader = Reader(path, cache, strict=strict, accept_altered=accept_altered)
         folder = ResultsFolder(path)
-        later = (path / LOOKS, path / AMENDMENTS)
+        later = [file for kind in (LOOKS, AMENDMENTS) for file in (path / kind, *path.glob(f"{kind}/*.json"))]
         plan, sealed = reader.read(folder.plan, Plan.read_with_seal, beside=later) or (None, False)
         if plan is not None and not sealed:
             text = (
@@ -396,14 +410,12 @@ class Results:
             if reader.damage:
                 listed = "\n".join(f"  - {damage.file}: {damage.text}" for damage in reader.damage.values())
                 raise RecordError(f"{path}: neither a plan nor an analysis can be read\n{listed}")
+            if folder.runs.is_dir():
+                folder.check_planned()
             raise RecordError(f"{path} is not a results folder: it has neither plan.lock nor analysis.json")
         if plan is None and results.analysis is not None and results.analysis.source == "records":
             damage = reader.damage.get(folder.plan.name)
-            state = " is missing" if damage is None else f": {damage.text}"
-            raise RecordError(
-                f"{folder.plan}{state}; the runs of this study are judged by it. Restore it, or name the results folder "
-                "that has it"
-            )
+            raise RecordError(f"{folder.plan} {f'is missing. {MEND_PLAN}' if damage is None else damage.text}")
         return results
 
     @cached_property
@@ -691,30 +703,30 @@ def _unchanged_runs(plan: Plan, folder: ResultsFolder, cache: Cache) -> dict[str
     """Runs of an earlier opening that had ended, were whole, and whose files have not changed since."""
     kept = {}
     for planned in plan.runs:
-        stamp, run = cache.get((inside(folder.runs, planned.id), "run"), ((), None))
+        before, run = cache.get((inside(folder.runs, planned.id), "run"), ((), None))
         if run is None or run.planned is not planned or not (run.done and run.checked):
             continue
-        if stamp == _stamp(str(run.folder.path)):
+        if before == _stamp(str(run.folder.path)):
             kept[planned.id] = run
     return kept
 
 
 def _stamp(folder: str) -> tuple[int, ...]:
-    """Size, time and inode of every file of a run that `Run.checked` reads; empty while it has no result."""
+    """The stamp of every file of a run that `Run.checked` reads; empty while it has no result."""
     found: list[int] = []
     for name in _CHECKED:
         try:
-            stat = os.stat(f"{folder}/{name}")  # noqa: PTH116 (ten thousand runs at every poll)
+            found += stamp(os.stat(f"{folder}/{name}"))  # noqa: PTH116 (ten thousand runs at every poll)
         except OSError:
             if name == _CHECKED[0]:
                 return ()
             found.append(-1)
-        else:
-            found += (stat.st_size, stat.st_mtime_ns, stat.st_ino)
     return tuple(found)
 
 
 _CHECKED = ("result.json", "run.json", "seal.json", "metrics.jsonl", EVALUATION, SAMPLES, "probes.parquet")
+#: Files of a run that are read, whether or not its seal names them.
+RUN_FILES = frozenset({*_CHECKED, "probes.jsonl"})
 
 
 def _parquet(path: Path) -> pd.DataFrame | None:
@@ -725,7 +737,7 @@ def _parquet(path: Path) -> pd.DataFrame | None:
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read as Parquet: {error}") from error
+        raise RecordError(f"{path} cannot be read as Parquet: {error}. {MEND_RUN}") from error
 
 
 def _why_stale(results: Results) -> Iterator[Stale]:

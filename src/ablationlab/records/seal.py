@@ -106,39 +106,49 @@ def close_evaluation(folder: RunFolder) -> None:
 
 
 def check_sealed(folder: RunFolder, *paths: Path) -> None:
-    """Raise `AlteredError` if files of a run are not as they were sealed when it ended, or its folder has another's name."""
+    """Raise `AlteredError` if files of a run are not as they were sealed when it ended, or its folder has another's name.
+
+    Of a folder, all that was sealed in it.
+    """
     seal, name = RunSeal.read(folder.seal), folder.path.absolute().name
     if seal.id != name:
         raise AlteredError(f"{folder.path} holds the run {seal.id}, not {name}: give the folder its run's name back")
-    for path in paths:
-        if (now := file_hash(path)) not in seal.allowed(path.relative_to(folder.path).as_posix()):
-            what = "is not as it was sealed when its run ended: it was changed since"
-            raise AlteredError(f"{path} {what if now else 'is not kept, though it was sealed when its run ended'}")
+    for name in (path.relative_to(folder.path).as_posix() for path in paths):
+        for file in [file for file in seal.files if file.startswith(f"{name}/")] or [name]:
+            try:
+                now = file_hash(folder.path / file)
+            except RecordError as error:
+                raise AlteredError(f"{error}. {MEND_RUN}") from error
+            if now not in seal.allowed(file):
+                what = "is not as it was sealed when its run ended: it was changed since"
+                what = what if now else "is not kept, though it was sealed when its run ended"
+                raise AlteredError(f"{folder.path / file} {what}. {MEND_RUN}")
 
 
-# Files that did not change since this process hashed them: size, time and inode are the same.
-_digests: dict[Path, tuple[tuple[int, int, int], str]] = {}
+# Files that did not change since this process hashed them, by their stamps.
+_digests: dict[Path, tuple[tuple[int, ...], str]] = {}
 
 
 def remember_hash(path: Path, found: os.stat_result, sha256: str) -> None:
     """The hash of a file that was read for another reason, so that it need not be read again."""
-    _digests[path] = (_stamp(found), sha256)
+    _digests[path] = (stamp(found), sha256)
 
 
 def hash_known(path: Path) -> bool:
     """Whether this process has hashed the file as it is."""
-    return path in _digests and _digests[path][0] == _stamp(path.stat())
+    return path in _digests and _digests[path][0] == stamp(path.stat())
 
 
-def _stamp(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_size, found.st_mtime_ns, found.st_ino
+def stamp(found: os.stat_result) -> tuple[int, ...]:
+    """What is the same as long as a file is not changed: whoever sets its time back changes that of its inode."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file, in hex; `ABSENT` where there is none."""
     try:
         found = path.stat()
-        if path not in _digests or _digests[path][0] != _stamp(found):
+        if path not in _digests or _digests[path][0] != stamp(found):
             remember_hash(path, found, sha256_file(path))
     except FileNotFoundError:
         return ABSENT

@@ -39,8 +39,14 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 ON_DISK = {"source": "record"}
 #: Bytes of one record: the curves of a run of ten million steps have about half of it.
 LARGEST_RECORD = 2 << 30
+#: Bytes of a TOML file that a user writes: 20,000 seeds, one by one, have about half of it.
+LARGEST_TOML = 1 << 18
+#: A key of two hundred parts.
+_LONG_KEY = re.compile(r"""(?<![\w"'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){200}""")
 #: What is said of a number in TOML that Python's int() refuses.
 TOO_LONG = f"holds a whole number of more than {count(sys.get_int_max_str_digits())} digits"
+#: What to do about a lost or damaged plan, look or amendment.
+MEND_PLAN = "Restore it: the runs are judged by it"
 # What link() says where there are no hard links.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
@@ -280,7 +286,7 @@ def _content(path: Path) -> bytes:
     except FileNotFoundError:
         raise RecordError(f"{path} does not exist") from None
     except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error}") from error
+        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _json(path: Path, content: bytes) -> Any:
@@ -325,12 +331,14 @@ def read_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> bytes:
         return file.read()
 
 
-def user_text(path: Path, kind: str) -> str:
+def user_text(path: Path, kind: str, most: int = LARGEST_RECORD) -> str:
     """The text of a file of that *kind* that a user names; an `AblationLabError` says what is wrong with it, not its name."""
     try:
         if path.is_dir():
             raise AblationLabError(f"is a folder, not a {kind}")
-        return read_regular(path).decode()
+        if (size := path.stat().st_size) > most:
+            raise AblationLabError(f"has {count(size)} bytes; no {kind} has more than {count(most)}")
+        return read_regular(path, most=most).decode()
     except FileNotFoundError:
         raise AblationLabError(f"no such {kind}") from None
     except RecordError as error:  # a pipe, whose writer nobody waits for, or a device
@@ -344,7 +352,10 @@ def user_text(path: Path, kind: str) -> str:
 def user_tables(path: Path, kind: str) -> dict[str, Any]:
     """The tables of a TOML file, by the same rules."""
     try:
-        return tomllib.loads(user_text(path, kind))
+        text = user_text(path, kind, LARGEST_TOML)
+        if _LONG_KEY.search(text):  # the time that tomllib takes grows with its square
+            raise AblationLabError("tables and lists are nested too deeply")
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise AblationLabError(f"is not TOML: {error}") from error
     except RecursionError:
@@ -466,6 +477,16 @@ class ResultsFolder:
 
     def run(self, run_id: str) -> RunFolder:
         return RunFolder(inside(self.runs, run_id))
+
+    def check_planned(self) -> None:
+        """Refuse a folder without a plan; a plan that cannot be read is there."""
+        if not os.path.lexists(self.plan):
+            if any(self.runs.glob("*/run.json")):
+                raise RecordError(f"{self.plan} is missing. {MEND_PLAN}")
+            raise RecordError(
+                f"{self.path} is not a results folder of a study: it has no {self.plan.name}. Name a folder that has one, or "
+                "a study file"
+            )
 
     def check_unplanned(self) -> None:
         """Refuse a folder that lost its plan: its runs are judged by the one they were trained under, not by a later one."""

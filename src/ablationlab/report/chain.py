@@ -12,14 +12,29 @@ from ablationlab.analysis import wording
 from ablationlab.analysis.conclusion import decided_again
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import counted, part
+from ablationlab.core.grouping import grouped
 from ablationlab.records.energy import ENERGY
-from ablationlab.records.plan import Deposit, Plan
-from ablationlab.records.results import REPLICATION, SUITE, Results, Run, not_kept
-from ablationlab.records.seal import SealedRecord, file_hash
+from ablationlab.records.plan import AMENDMENTS, LOOKS, PLACES, Deposit, Plan
+from ablationlab.records.results import REPLICATION, RUN_FILES, SUITE, WEIGHTS, Results, Run, not_kept
+from ablationlab.records.seal import RunSeal, SealedRecord, file_hash
 from ablationlab.records.storage import ResultsFolder, inside, read_regular
+from ablationlab.records.table_curves import TABLE_CURVES
 
 #: Of the files that name what they were made from.
 _NAMING = ("report.html", "statistics.md", "paper/claims.json")
+#: What this program writes into a results folder.
+_OWN = frozenset(
+    [
+        *("plan.lock", "study.lock", "deposit.json", PLACES, "runs", "locks", "use", "evaluation", "calibration"),
+        *(LOOKS, AMENDMENTS, ENERGY, REPLICATION, TABLE_CURVES, "analysis.json", "verdict.json", "validation.json"),
+        *("validation.md", "report.html", "statistics.md", "figures", "tables", "paper", "paper.pdf"),
+    ]
+)
+_MEND_RUNS = (
+    "Restore what is named above, or move the folders of those runs away and `ablationlab run` trains them again"
+)
+#: Names that are listed one by one, at most; the rest is counted.
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -27,7 +42,7 @@ class Link:
     """One file, or several alike, and whether it is as those before it in the chain say."""
 
     file: str
-    state: Literal["holds", "differs", "absent"]
+    state: Literal["holds", "differs", "absent", "unknown"]
     text: str
 
 
@@ -56,6 +71,7 @@ def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
         yield from _energy(results)
     yield from _conclusions(results)
     yield from _replication(results)
+    yield from _unknown(results)
 
 
 def _plan(plan: Plan, *, sealed: bool) -> Link:
@@ -94,10 +110,9 @@ def _runs(results: Results) -> Iterator[Link]:
         elif run.folder.seal.exists():
             text = "is not there, but seal.json is: deleted, or killed at its very end; `ablationlab run` trains on"
             yield Link(f"runs/{run.id}/result.json", "absent", text)
-    text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}; "
-    yield Link(
-        "runs", "holds" if whole == len(ended) and not broken else "differs", f"{text}planned: {len(results.runs)}"
-    )
+    text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}; planned: {len(results.runs)}"
+    holds = whole == len(ended) and not broken
+    yield Link("runs", "holds" if holds else "differs", text if holds else f"{text}. {_MEND_RUNS}")
     for kind, runs in not_kept(ended).items():
         yield Link(f"runs/*/{kind}", "absent", f"not kept, so not checked, in {part(len(runs), len(ended))}")
 
@@ -115,6 +130,12 @@ def _run(results: Results, run: Run) -> Iterator[Link]:
         changed = _change(run.folder.path, name, seal.allowed(name), "is not as it was sealed")
         if changed and not run.left_out(name):
             yield Link(f"{where}/{name}", "differs", changed)
+    added = [
+        name for name in run.files if name in RUN_FILES and name not in seal.files and name != run.folder.seal.name
+    ]
+    yield from (
+        Link(f"{where}/{name}", "differs", "is not in the seal: it was added after the run ended") for name in added
+    )
 
 
 def _change(folder: Path, name: str, allowed: Collection[str], otherwise: str) -> str:
@@ -154,6 +175,37 @@ def _replication(results: Results) -> Iterator[Link]:
         yield _self_sealed(REPLICATION, f"{results.replication.title}, of this plan", results.replication)
     elif (damage := results.reader.damage.get(REPLICATION)) is not None:
         yield Link(REPLICATION, "differs", damage.text)
+
+
+def _unknown(results: Results) -> Iterator[Link]:
+    """What lies in the folder and is no part of the study. It breaks no chain: no number is made from it."""
+    folder = ResultsFolder(results.folder)
+    strangers = [path for path in sorted(folder.path.iterdir()) if path.name not in _OWN]
+    found = [(path.name, "is not a file of this program, which does not read it") for path in strangers]
+    if results.plan is not None and folder.runs.is_dir():
+        runs = [path.name for path in sorted(folder.runs.iterdir()) if results.run(path.name) is None]
+        found += [(f"runs/{name}", "is not a run of the plan: no number is made from it") for name in runs]
+        sealed = ((name, run) for run in results.runs if run.seal is not None for name in _unsealed(run, run.seal))
+        for name, holders in grouped(sealed).items():
+            found.append(
+                (f"runs/*/{name}", f"is not sealed, so not checked, in {counted(len(holders), 'run')}; not read")
+            )
+    if results.suite is not None:
+        tasks = (results.folder / SUITE).parent
+        files = sorted(path.relative_to(tasks).as_posix() for path in tasks.rglob("*") if not path.is_dir())
+        asked = {Path(SUITE).name, *results.suite.files}
+        asked |= {f"{Path(name).parent}/task.yaml" for name in results.suite.files}  # for others: nothing reads it
+        found += [(f"evaluation/{name}", "is no file of a task that was asked") for name in files if name not in asked]
+    yield from (Link(name, "unknown", text) for name, text in found[:_MOST_LISTED])
+    if len(found) > _MOST_LISTED:
+        yield Link(
+            ".", "unknown", f"{counted(len(found) - _MOST_LISTED, 'more file or folder', 'more files or folders')}"
+        )
+
+
+def _unsealed(run: Run, seal: RunSeal) -> list[str]:
+    known = {name.partition("/")[0] for name in seal.files} | WEIGHTS | RUN_FILES
+    return [name for name in run.files if name not in known]
 
 
 def _self_sealed(name: str, text: str, *records: SealedRecord) -> Link:

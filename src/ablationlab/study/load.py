@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from ablationlab.core.code import CodeFile, using
 from ablationlab.core.code import load as load_code
 from ablationlab.core.errors import AblationLabError, CodeError, Problem, StudyError, nearest
+from ablationlab.core.format import count
 from ablationlab.core.problems import problems_of
 from ablationlab.model.parts import MLPS, PARTS
 from ablationlab.records.settings import Factors, ModelConfig, Study, flattened, looks_like_path, merged, validated
@@ -29,27 +30,44 @@ from ablationlab.study.trust import carried_code, remember
 
 #: Levels of tables and lists in a study file; the deepest setting has six.
 DEEPEST = 20
+#: Characters of a text or a name, and items of a list or a table. The texts of the paper are limited by their file.
+LONGEST_TEXT, MOST_ITEMS = 10_000, 20_000
 _TOO_DEEP = Problem("", f"tables and lists are nested more than {DEEPEST} deep")
 
 
-def _depth_exceeds(data: Any, levels: int) -> bool:
-    """Whether tables and lists are nested deeper, found one level at a time."""
-    level = [data]
-    for _ in range(levels):
-        level = [
-            item
-            for value in level
-            if isinstance(value, Mapping | list)
-            for item in (value.values() if isinstance(value, Mapping) else value)
-        ]
-    return any(isinstance(value, Mapping | list) for value in level)
+def _too_large(data: Mapping[str, Any]) -> Problem | None:
+    """The first value that is nested too deeply, too long, or holds too much, found one level at a time."""
+    level: list[tuple[str, Any]] = [("", {key: value for key, value in data.items() if key != "text"})]
+    items = 0
+    for _ in range(DEEPEST + 1):
+        below: list[tuple[str, Any]] = []
+        for key, value in level:
+            inner: Iterable[tuple[str, Any]] = ()
+            if isinstance(value, str) and len(value) > LONGEST_TEXT:
+                return Problem(key, f"has {count(len(value))} characters", allowed=f"up to {count(LONGEST_TEXT)}")
+            if isinstance(value, Mapping):
+                if any(len(str(name)) > LONGEST_TEXT for name in value):
+                    return Problem(key, "has a key that is too long", allowed=f"up to {count(LONGEST_TEXT)} characters")
+                inner = ((f"{key}.{name}".lstrip("."), item) for name, item in value.items())
+            elif isinstance(value, list | tuple):
+                inner = ((f"{key}[{number}]", item) for number, item in enumerate(value))
+            if inner:
+                items += len(value)
+                if len(value) > MOST_ITEMS or items > 5 * MOST_ITEMS:
+                    return Problem(key, f"has {count(len(value))} items", allowed=_FEWER)
+                below += inner
+        level = below
+    return _TOO_DEEP if any(isinstance(value, Mapping | list | tuple) for _, value in level) else None
+
+
+_FEWER = f"up to {count(MOST_ITEMS)}; a study has at most that many runs"
 
 
 def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
     """Validate a study given as nested tables; raises `StudyError` with every problem. Paths of ``use`` are relative to
     *folder*, or to the current one. The code there is run, for what it registers may be named in the study."""
-    if _depth_exceeds(data, DEEPEST):
-        raise StudyError(source, [_TOO_DEEP])
+    if problem := _too_large(data):
+        raise StudyError(source, [problem])
     given = data = dict(data)
     code, problems = found_code(data, folder or Path.cwd())
     if "use" in data:

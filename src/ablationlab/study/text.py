@@ -27,6 +27,8 @@ from ablationlab.core.errors import AblationLabError, Problem, StudyError
 from ablationlab.records.settings import StudyText
 from ablationlab.records.storage import user_text
 
+#: Bytes of a paper's own text.
+LARGEST_TEXT = 1 << 20
 #: Heading -> field of `StudyText`.
 SECTIONS = {"Introduction": "introduction", "Related work": "related_work", "References": "references"}
 _HEADING = re.compile(r"^# +(.*?)\s*$", re.MULTILINE)
@@ -51,7 +53,7 @@ def read_text(path: Path, source: str) -> dict[str, str]:
         return StudyError(source, [Problem("text", f"{path}: {message}")])
 
     try:
-        text = user_text(path, "text file")
+        text = user_text(path, "text file", LARGEST_TEXT)
     except AblationLabError as error:
         raise refused(str(error)) from error
     before, *rest = _HEADING.split(text)

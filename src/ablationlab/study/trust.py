@@ -8,14 +8,18 @@ of installed packages are not asked about.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ablationlab.core.errors import CodeError, StorageError
+from ablationlab.core.errors import CodeError, DataError, StorageError
 from ablationlab.data.sources import cache_folder
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import content_hash, read_regular, replace, sha256_file
+from ablationlab.records.storage import content_hash, replace, sha256_file
+
+if TYPE_CHECKING:
+    import yaml
 
 #: Hashes that this process may run, should the user's folder not be writable.
 _trusted: set[str] = set()
@@ -33,7 +37,7 @@ def carried_code(study: Study, tasks: Iterable[str] | None = None) -> dict[str, 
 
 
 def task_code(names: Iterable[str]) -> dict[str, str]:
-    """Task files that name Python functions or objects, with a hash of everything they consist of."""
+    """Task files that name Python functions, objects or metrics, with a hash of everything they consist of."""
     code = {}
     for name in names:
         if (name.endswith((".yaml", ".yml")) or "/" in name) and (files := _files_with_code(Path(name))):
@@ -44,35 +48,47 @@ def task_code(names: Iterable[str]) -> dict[str, str]:
 def _files_with_code(path: Path) -> list[Path]:
     """A task's YAML files, and the Python files beside those that name code; none where no code is named.
 
-    The harness loads YAML with every tag that PyYAML knows, and imports whatever `!function` names. So every tag that is not
-    of plain YAML counts, as does a file that cannot be parsed.
+    The harness imports whatever `!function` names, from the place that a link leads to. So every tag that is not of plain
+    YAML counts, as does a file that cannot be parsed, or that its two parsers read differently.
     """
-    import yaml
-
-    from ablationlab.tasks.request import included_by, nodes_of
+    from ablationlab.tasks.request import composed, included_by, nodes_of
 
     files: dict[Path, None] = {}
     waiting, runs = [path], False
     while waiting:
         here = waiting.pop()
-        if here in files or not here.is_file():
+        if not here.is_file() or (here := here.resolve()) in files:
             continue
         files[here] = None
         try:
-            root = yaml.compose(read_regular(here).decode())
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+            trees = [nodes_of(root) if root is not None else [] for root in composed(here, str(here))]
+        except DataError:
             runs = True
             continue
-        if root is None:
-            continue
-        tagged = [node for node in nodes_of(root) if not _PLAIN.fullmatch(node.tag)]
-        runs = runs or bool(tagged)
-        for node in tagged:
-            module = str(node.value).rpartition(".")[0].replace(".", "/")
-            for folder in dict.fromkeys((here.parent, (here.parent / f"{module}.py").parent)):
+        runs = runs or any(_content(tree) != _content(trees[0]) for tree in trees[1:])
+        for tree in trees:
+            tagged = [node for node in tree if not _PLAIN.fullmatch(node.tag)]
+            metrics = _foreign_metrics(tree[0]) if tree else []
+            runs = runs or bool(tagged) or bool(metrics)
+            modules = [str(node.value).rpartition(".")[0].replace(".", "/") for node in tagged]
+            folders = [here.parent, *((here.parent / f"{module}.py").parent for module in modules)] if tagged else []
+            folders += [path if path.is_dir() else path.parent for path in map(Path, metrics) if path.exists()]
+            for folder in dict.fromkeys(folders):
                 files |= dict.fromkeys(sorted(folder.glob("*.py")))
-        waiting += [here.parent / name for name in included_by(root)]
+            waiting += [here.parent / name for name in (included_by(tree[0]) if tree else ())]
     return list(files) if runs else []
+
+
+def _content(nodes: Sequence[yaml.Node]) -> list[tuple[str, str]]:
+    return [(node.tag, node.value if node.id == "scalar" else "") for node in nodes]
+
+
+def _foreign_metrics(root: yaml.Node) -> list[str]:
+    """Metrics that are not the harness's own: the library `evaluate` runs them as scripts, from a path or the hub."""
+    from ablationlab.tasks.request import harness_metrics, values_of
+
+    named = [node.value for node in values_of(root, "metric") if node.id == "scalar"]
+    return named if values_of(root, "hf_evaluate") else [name for name in named if name not in harness_metrics()]
 
 
 def remember(code: Mapping[str, str]) -> None:

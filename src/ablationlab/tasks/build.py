@@ -13,6 +13,7 @@ import io
 import json
 import logging
 import os
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,11 +65,38 @@ class HarnessTasks:
     manager: Any
 
 
+def _confine_templates() -> None:
+    """Templates of task files are rendered in Jinja's sandbox: in the harness's own environment they could run any code."""
+    from jinja2.sandbox import SandboxedEnvironment
+    from lm_eval import utils
+
+    if not isinstance(utils.env, SandboxedEnvironment):
+        confined = SandboxedEnvironment(
+            loader=utils.env.loader,
+            undefined=utils.env.undefined,
+            keep_trailing_newline=utils.env.keep_trailing_newline,
+        )
+        confined.filters |= utils.env.filters
+        utils.env = confined
+
+
+@contextlib.contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Python files of a task run as they were read: bytecode that lies beside them may be of other code."""
+    before = sys.pycache_prefix, sys.dont_write_bytecode
+    sys.pycache_prefix, sys.dont_write_bytecode = os.devnull, True
+    try:
+        yield
+    finally:
+        sys.pycache_prefix, sys.dont_write_bytecode = before
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Holds back what the harness and datasets print; their exceptions pass."""
     from lm_eval import evaluator
 
+    _confine_templates()
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     # It would ask git and the system about themselves on every call, for a second or two; our records say these things.
@@ -268,8 +296,14 @@ def _stock_tasks(name: str, request: TaskRequest, manager: Any) -> list[HarnessT
     tasks: list[HarnessTask] = []
     for fewshot in request.fewshot:
         try:
-            with quiet():
-                loaded = (manager if is_file(name) else full_manager()).load([source])["tasks"]
+            if is_file(name):
+                with quiet(), _no_bytecode():
+                    loaded = manager.load([source])["tasks"]
+            elif source not in full_manager().all_tasks:
+                raise KeyError(source)  # the harness would take a file of that name
+            else:
+                with quiet():
+                    loaded = full_manager().load([source])["tasks"]
         except Exception as error:
             raise DataError(
                 f"the harness could not load task {name!r}: {type(error).__name__}: {error}" + _load_advice(name)

@@ -6,9 +6,10 @@ nor of the benchmarks. Problems inside a task of the harness, or in what a YAML 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from functools import cache
@@ -16,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablationlab.core.errors import AblationLabError, DataError, PlanError, UnknownNameError
+from ablationlab.core.errors import AblationLabError, DataError, PlanError, RecordError, UnknownNameError
 from ablationlab.core.format import count
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.records.plan import PlannedTask
@@ -35,6 +36,8 @@ BENCHMARK_GROUP = "benchmarks"
 STOCK = "harness:"
 #: The only template of a task that is the harness's own.
 STOCK_TEMPLATE = "stock"
+#: Levels of a task file, its bytes, and its values with every alias written out; the harness's own have 8, 62,570 and 765.
+DEEPEST, LARGEST_FILE, MOST_NODES = 50, 1 << 18, 100_000
 #: Names that are suggested in the place of an unknown one, at most.
 MOST_ALIKE = 8
 
@@ -122,30 +125,110 @@ def is_file(name: str) -> bool:
     return name.endswith((".yaml", ".yml")) or "/" in name
 
 
-def check_file(name: str, within: tuple[Path, ...] = ()) -> None:
-    """`DataError` if a name is a path that leads nowhere, to no YAML of a task, or to one that includes itself.
-
-    *within*: the files that include it.
-    """
-    if not is_file(name) and not within:
+def check_file(name: str) -> None:
+    """`DataError` if a name is a path that leads nowhere, to no YAML of a task, or to settings that the harness has not."""
+    if not is_file(name):
         return
-    if Path(name).resolve() in within:
-        raise DataError(f"task file {name}: includes itself")
-    if not Path(name).is_file():
-        raise DataError(f"task file {name}: no such file")
+    found = _settings(Path(name), name)
+    if not {"task", "group"} & found.keys():
+        raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
+    if "class" in found:  # Python, which may take any setting
+        return
+    known = _known_settings(group="group" in found)
+    for key, file in found.items():
+        if key not in known:
+            raise DataError(f"task file {file}: {UnknownNameError('setting of a task', key, known)}")
+
+
+def _known_settings(*, group: bool) -> list[str]:
+    """What the harness takes in a task file; a group hands on to its tasks what is not its own."""
+    from lm_eval.config.group import GroupConfig
+    from lm_eval.config.task import TaskConfig
+
+    fields = [*dataclasses.fields(TaskConfig), *(dataclasses.fields(GroupConfig) if group else ())]
+    return list(dict.fromkeys([*(field.name for field in fields), "include", "group", "tag", "task_list"]))
+
+
+def _settings(path: Path, name: str, within: tuple[Path, ...] = ()) -> dict[str, str]:
+    """The settings of a task file and of those that it includes, each with its file. *within*: the files that include it."""
     import yaml
 
-    try:
-        settings = yaml.compose(read_regular(Path(name)).decode())  # not constructed: tags may name code
-    except RecursionError:
-        raise DataError(f"task file {name}: is nested too deeply") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"task file {name}: is not YAML: {' '.join(str(error).split())[:200]}") from error
-    if not isinstance(settings, yaml.MappingNode):
+    if not path.is_file():
+        raise DataError(f"task file {name}: no such file")
+    path = path.resolve()
+    if path in within:
+        raise DataError(f"task file {name}: includes itself")
+    if len(within) > DEEPEST:
+        raise DataError(f"task file {name}: files include each other more than {DEEPEST} deep")
+    root = composed(path, name)[0]
+    if not isinstance(root, yaml.MappingNode):
         raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
-    for included in included_by(settings):
-        if (path := Path(name).parent / included).is_file():
-            check_file(str(path), (*within, Path(name).resolve()))
+    found = dict.fromkeys(_keys(root), name)
+    for included in included_by(root):
+        if (file := path.parent / included).is_file():
+            found = _settings(file, str(file), (*within, path)) | found
+    return found
+
+
+def _keys(mapping: yaml.Node) -> Iterator[str]:
+    """The keys of a table, with those that it takes over from others (`<<`)."""
+    for key, value in mapping.value:
+        if key.tag == "tag:yaml.org,2002:merge":
+            for table in (value,) if value.id == "mapping" else value.value:
+                yield from _keys(table) if table.id == "mapping" else ()
+        else:
+            yield str(key.value)
+
+
+def composed(path: Path, name: str) -> list[yaml.Node | None]:
+    """A YAML file as a tree that is not constructed, since tags may name code: by each parser that the harness may use.
+
+    `DataError` where it cannot be parsed, or is beyond what any task needs: time and memory are limited.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Ends where a file is nested too deeply: what comes after would take it minutes."""
+
+        depth = 0
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise RecursionError
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+    try:
+        data = read_regular(path, most=LARGEST_FILE)
+        trees = [yaml.compose(data, loader) for loader in (Loader, getattr(yaml, "CSafeLoader", Loader))]
+    except RecursionError:
+        raise DataError(f"task file {name}: is nested more than {DEEPEST} deep") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise DataError(f"task file {name}: is not YAML: {' '.join(str(error).split())[:200]}") from error
+    except RecordError as error:
+        raise DataError(f"task file {name}: {str(error).removeprefix(f'{path} ')}") from error
+    except OSError as error:
+        raise DataError(f"task file {name}: cannot be read: {error.strerror}") from error
+    if any(tree is not None and _is_larger(tree, MOST_NODES) for tree in trees):
+        raise DataError(f"task file {name}: has more than {count(MOST_NODES)} values, repeated ones counted again")
+    return trees
+
+
+def _is_larger(root: yaml.Node, most: int) -> bool:
+    """Whether a tree has more than *most* nodes where every alias is written out: a short file may stand for billions."""
+    waiting, nodes = [root], 0
+    while waiting and nodes <= most:
+        nodes += 1
+        waiting += _children(waiting.pop())
+    return nodes > most
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if node.id == "scalar":
+        return []
+    return [part for child in node.value for part in (child if isinstance(child, tuple) else (child,))]
 
 
 def nodes_of(root: yaml.Node) -> list[yaml.Node]:
@@ -154,20 +237,20 @@ def nodes_of(root: yaml.Node) -> list[yaml.Node]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if id(node) in found:
-            continue
-        found[id(node)] = node
-        for child in node.value if not isinstance(node.value, str) else ():
-            waiting += child if isinstance(child, tuple) else (child,)
+        if id(node) not in found:
+            found[id(node)] = node
+            waiting += _children(node)
     return list(found.values())
 
 
 def included_by(root: yaml.Node) -> list[str]:
     """The files that a task file includes: one or a list, wherever it stands, since merged keys count."""
-    values = [
-        value for node in nodes_of(root) if node.id == "mapping" for key, value in node.value if key.value == "include"
-    ]
-    return [each.value for value in values for each in nodes_of(value) if each.id == "scalar"]
+    return [each.value for value in values_of(root, "include") for each in nodes_of(value) if each.id == "scalar"]
+
+
+def values_of(root: yaml.Node, name: str) -> list[yaml.Node]:
+    """What stands under a key, wherever it stands."""
+    return [value for node in nodes_of(root) if node.id == "mapping" for key, value in node.value if key.value == name]
 
 
 #: Lines that name a task or a group, or tags: one, a list in brackets, or a list below.
@@ -195,6 +278,16 @@ def names_in(tasks: Path) -> tuple[str, ...]:
                 names.update(_NAME.findall(text))
                 names.update(tag for tags in _TAGS.findall(text) for tag in _TAG.findall(tags))
     return tuple(sorted(name.decode(errors="replace") for name in names - {b"null"}))
+
+
+@cache
+def harness_metrics() -> frozenset[str]:
+    """The metrics that the harness has itself; found in its source, which takes seconds to import."""
+    harness = find_spec("lm_eval")
+    assert harness is not None
+    assert harness.submodule_search_locations
+    source = Path(harness.submodule_search_locations[0], "api", "metrics.py").read_text()
+    return frozenset(re.findall(r"""^    metric=["']([^"']+)["']""", source, re.MULTILINE))
 
 
 @cache

@@ -14,7 +14,7 @@ from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.parameters import parameters
 from ablationlab.records.results import no_weights
 from ablationlab.records.run import Result, RunRecord
-from ablationlab.records.seal import check_sealed
+from ablationlab.records.seal import MEND_RUN, check_sealed
 from ablationlab.records.settings import ModelConfig
 from ablationlab.records.storage import RunFolder, is_folder, new_folder, write_bytes
 from ablationlab.training import checkpoints
@@ -76,15 +76,18 @@ def load(run: str | Path) -> GPT:
 
 def _checked_weights(folder: RunFolder, record: RunRecord, result: Result, checkpoint: str) -> dict[str, Tensor]:
     """The last weights, once it is certain that they are this run's and fit the model of its record."""
-    check_sealed(folder, folder.record, folder.result)
-    saved = checkpoints.load(folder, checkpoints.step_of(checkpoint))
+    step = checkpoints.step_of(checkpoint)
+    check_sealed(folder, folder.record, folder.result, checkpoints.path_of(folder, step))
+    saved = checkpoints.load(folder, step)
     ids = {record.id, result.id, saved.record.id}
     if len(ids) > 1 or saved.record.files[checkpoints.WEIGHTS] != result.weights_sha256:
-        raise RecordError(f"{folder.path}: run.json, result.json and {checkpoint} are not of one run")
+        raise RecordError(f"{folder.path}: run.json, result.json and {checkpoint} are not of one run. {MEND_RUN}")
     weights = saved.state["weights"]
     shapes = {name: tuple(value.shape) for name, value in weights.items()}
     if shapes != {parameter.name: parameter.shape for parameter in parameters(record.model)}:
-        raise RecordError(f"{folder.path}: the weights of {checkpoint} are not those of the model in run.json")
+        raise RecordError(
+            f"{folder.path}: the weights of {checkpoint} are not those of the model in run.json. {MEND_RUN}"
+        )
     return weights
 
 

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
         run_probes_view,
         verdict_view,
     )
-    from ablationlab.report.terminal.browse import diff_view, find_run, listing, open_place, run_damage, run_view
+    from ablationlab.report.terminal.browse import (
+        diff_view,
+        find_run,
+        listing,
+        open_place,
+        place_damage,
+        run_damage,
+        run_view,
+    )
     from ablationlab.report.terminal.catalog import (
         corpora_table,
         library_view,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ablationlab.analysis.conclusion import decided_again
 from ablationlab.analysis.wording import difference_of
+from ablationlab.analysis.wording import stale as stale_words
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain, setting
 from ablationlab.records.metrics import metric_name
@@ -31,6 +32,7 @@ from ablationlab.study.places import (
     folder_without_code,
     unchecked_tables,
 )
+from ablationlab.tasks.request import is_file
 
 if TYPE_CHECKING:
     from ablationlab.records.run import FloatArray
@@ -50,6 +52,10 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     planned = {place.resolve() for place in places}
     waiting = []
     for file in files:
+        tables = unchecked_tables(file)
+        if _carries_code(tables):  # which only those who run the study should run
+            waiting.append((_shown(file, folder), "", str(tables.get("question", ""))))
+            continue
         try:
             study = load_study(file)
         except StudyError as error:
@@ -93,6 +99,14 @@ def _found(folder: Path) -> tuple[list[Path], list[Path], dict[Path, str]]:
     return files, places, closed
 
 
+def _carries_code(tables: Mapping[str, Any]) -> bool:
+    """Whether loading a study would run its code, or allow it to be run."""
+    evaluation = tables.get("evaluation")
+    tasks = evaluation.get("tasks") if isinstance(evaluation, dict) else None
+    files = isinstance(tasks, list) and any(is_file(str(name)) for name in tasks)
+    return files or not {"use", "command", "trainer"}.isdisjoint(tables)
+
+
 def _is_study(file: Path) -> bool:
     """Whether a TOML file means to be a study; one that cannot be parsed, by its lines."""
     if tables := unchecked_tables(file):
@@ -107,7 +121,7 @@ def _state(place: Path) -> tuple[str, str]:
     try:
         results = Results.open(place)
     except RecordError as error:
-        return "unreadable", str(error).removeprefix(str(place)).lstrip(": ").splitlines()[0]
+        return "unreadable", str(error).removeprefix(str(place)).lstrip(": /").splitlines()[0]
     total = len(results.runs)
     diverged = sum(run.state == "diverged" for run in results.runs)
     state = f"{results.ended} of {total}" if total else "a table"
@@ -304,6 +318,15 @@ def open_place(given: Path) -> Place:
         results = decided_again(Results.open(path))
         return Place(path, None if results.plan is None else results.plan.study, results.plan, results)
     return Place(path, load_study(path))
+
+
+def place_damage(place: Place) -> list[str]:
+    """What is wrong with the files of results that are compared, a line each."""
+    if place.results is None:
+        return []
+    damaged = [f"{place.path / damage.file}: {damage.text}" for damage in place.results.problems]
+    stale = [stale_words(reason) for reason in place.results.stale if reason.code != "damaged"]
+    return damaged + [f"{place.path}: {words}. `ablationlab analyze` analyzes what is there now" for words in stale]
 
 
 def diff_view(a: Place, b: Place) -> Iterator[RenderableType]:
