@@ -268,3 +268,26 @@ def test_a_wrong_baseline_a_wrong_metric_and_a_wrong_direction_are_told_together
     assert problems(table(tmp_path, text), known) == (
         "--metric 'val_loss:hihger': 'hihger' is no direction; did you mean 'higher'? (allowed: lower, higher)"
     )
+
+
+WIDE = "variant,seed,val_loss,accuracy,bleu,hours,note\n" + "".join(
+    f"{variant},{seed},{value},0.4{seed},{'95%' if seed == 1 else seed},1.{seed},x\n"
+    for variant, values in (("none", NONE), ("norm", NORM))
+    for seed, value in enumerate(values, start=1)
+)
+
+
+def test_no_column_of_a_wide_table_is_left_out_in_silence(tmp_path):
+    """--primary says what decides, not what is read; what is not read is named, and only --metric restricts."""
+    path = table(tmp_path, WIDE)
+    dataset = read_table(path, TableOptions("none", primary="val_loss"))
+    assert list(dataset.metrics) == ["val_loss", "accuracy"]
+    assert {c.metric for c in dataset.criteria} == {"val_loss"}
+    unread = dataset.deviations[-1]
+    assert (unread.code, unread.details) == ("unread-columns", {"columns": ["bleu", "hours"]})
+    assert "not read: bleu, hours." in wording.deviation(unread)
+    assert "name the one that decides" in problems(path, TableOptions("none", lower=("val_loss",)))
+    restricted = read_table(path, TableOptions("none", metrics=("val_loss",)))
+    assert list(restricted.metrics) == ["val_loss"]
+    assert "unread-columns" not in [d.code for d in restricted.deviations]
+    assert "bleu '95%' is not a number" in problems(path, TableOptions("none", primary="val_loss", higher=("bleu",)))

@@ -13,17 +13,19 @@ from typing import Any
 
 import pytest
 
-from ablationlab.core.errors import AblationLabError
+from ablationlab.core.errors import AblationLabError, StudyError
 from ablationlab.pipeline import conclude
 from ablationlab.records.results import Results
-from ablationlab.records.settings import FrontEnd, ModelConfig
+from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
+from ablationlab.report.convert import fullest, typst_compiler
 from ablationlab.report.paper import write_programme
 from ablationlab.report.paper.build import read_template
-from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, words_of
+from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
-from ablationlab.report.paper.study import front_words, setting_words, short_names
+from ablationlab.report.paper.study import front_words, setting_words
 from ablationlab.report.table import Cell, Column, Table
+from ablationlab.study.text import read_text
 from analysis.builder import outcome, seal_again, study
 
 from .test_paper import document, made, prose, said, shifted
@@ -121,7 +123,7 @@ SENTENCES = {
     "significantly better": {"stable", "untied"},
     "worse, an exploratory result": {"table"},
     "in the manner of GPT-2": {"stable", "untied", "broken"},
-    "keep the baseline for now if the variant diverged": {"stable", "untied", "broken", "table"},
+    "keep the baseline for now if the variant diverged": {"stable", "untied", "broken"},
     "Models in use are larger by orders of magnitude": {"stable", "untied", "broken"},
     "and for nothing that they do not sample": {"table"},
     "five runs diverged": {"broken"},
@@ -279,7 +281,7 @@ def test_a_programme_has_one_section_per_question_and_one_of_everything_else(pro
     )
     assert text.count("Every random draw comes from a stream") == 1
     assert text.count("The baseline is a decoder-only Transformer") == 1
-    assert "(layernorm in other) to +0.29" in text or "(layernorm in other) to +0.3" in text
+    assert "(layernorm in norm-other) to +0.29" in text or "(layernorm in norm-other) to +0.3" in text
     assert (
         "layernorm was compared with the baseline in three studies: of three registered comparisons on the primary metric, "
         "two are shown worse and one is shown better. Study by study:" in text
@@ -290,7 +292,7 @@ def test_what_differs_between_studies_is_told_of_those_it_is_true_of(programme, 
     dropped = study().model_dump(mode="json")["model"] | {"dropout": 0.1}
     last = made(tmp_path / "last", made=study(name="norm-dropout", question="With dropout?", model=dropped))
     text = said(document(*programme, last))
-    assert "first, again and other: There is no dropout." in text
+    assert "All studies but norm-dropout: There is no dropout." in text
     assert "dropout: Dropout is 0.1." in text
 
 
@@ -335,10 +337,23 @@ def test_the_verb_writes_pdf_sources_and_claims(programme, tmp_path, cli):
     assert (out / "figures" / "forest.pdf").exists()
 
 
-def test_names_lose_the_start_that_most_share_unless_two_would_be_alike():
-    assert short_names(["norm-a", "norm-b", "pilot"]) == {"norm-a": "a", "norm-b": "b", "pilot": "pilot"}
-    assert short_names(["norm-a", "norm-b", "a"]) == {"norm-a": "norm-a", "norm-b": "norm-b", "a": "a"}
-    assert short_names(["norm-a"]) == {"norm-a": "norm-a"}
+def test_a_programme_has_the_title_and_calls_studies_by_the_names_that_its_text_gives(programme, tmp_path):
+    (tmp_path / "own.md").write_text(
+        "# Title\nDoes it\nhelp?\n\n# Studies\n- norm-first: Short runs, 1\n- norm-again: Short runs, 2\n- gone: Gone\n"
+    )
+    own = StudyText(**read_text(tmp_path / "own.md", "own.md"))
+    paper = document(*programme, text=own)
+    assert plain(paper.title) == "Does it help?"
+    assert plain(document(*programme, text=own, title="Given").title) == "Given"
+    assert plain(document(*programme).title) == "Three studies of layernorm"
+    text = said(paper)
+    assert "Short runs, 1: " in text
+    assert "Name norm-first norm-again norm-other" in text  # the table of hashes names the files
+    assert "norm-other: " in text
+    assert "norm-first: " not in text
+    (tmp_path / "own.md").write_text("# Studies\nnorm-first is short\n")
+    with pytest.raises(StudyError, match="- my-study: Short training"):
+        read_text(tmp_path / "own.md", "own.md")
 
 
 # --- LaTeX ------------------------------------------------------------------------------------------------------
@@ -380,7 +395,7 @@ def test_every_registered_decision_of_a_programme_stands_in_its_appendix_and_no_
     main, appendix = document(*programme).parts()
     assert not [block for block in main if isinstance(block, Float) and block.key == "decisions"]
     table = next(block.body for block in appendix if isinstance(block, Float) and block.key == "decisions")
-    assert [row[0].text for row in table.rows] == ["first", "again", "other"]
+    assert [row[0].text for row in table.rows] == ["norm-first", "norm-again", "norm-other"]
 
 
 def test_arms_that_differ_before_block_1_are_told_apart():
@@ -432,21 +447,45 @@ def test_what_many_runs_share_is_entered_once():
     assert sources.of(other.inner["a/b~"], "value").field == "/inner/2/inner/a~1b~0/value"
 
 
-def test_tables_of_the_appendix_stand_in_parts_of_a_page_and_a_longer_one_on_pages_of_its_own():
+def test_the_references_follow_the_appendix_and_only_a_table_longer_than_a_page_follows_them():
     def table(key: str, rows: int) -> Float:
         column, words = Column("a", "A"), (Inline("text", key),)
         return Float(key, Table(key, "", (column,), tuple((Cell.of(row),) for row in range(rows))), words, wide=True)
 
     head = Heading(1, (Inline("text", "Appendix"),), appendix=True)
-    short = Typst().appendix(
-        [head, table("hashes", 8), table("criteria", 2), table("a", 30), table("b", 10), table("c", 9)]
-    )
-    assert re.findall(r"#foot\((\w+)\)|tabular\(\"(\w+)\"", short) == [
-        *[("auto", ""), ("", "hashes"), ("", "criteria")],
-        *[("top", ""), ("", "a"), ("", "b")],
-        *[("top", ""), ("", "c")],
-    ]
-    assert short.count("#fullness") == 1
-    long = Typst().appendix([head, table("hashes", 8), table("decisions", 60)])
-    assert "#foot" not in long
-    assert long.startswith("#back[")
+    cited = Paragraph((Inline("cite", "holm1979"),))
+    for floats, order in (
+        ([table("hashes", 8), table("criteria", 2)], ["appendix", "hashes", "criteria", "references", "layout-check"]),
+        ([table("all", 60), table("hashes", 8)], ["appendix", "hashes", "references", "layout-check", "back", "all"]),
+    ):
+        word = (Inline("text", "T"),)
+        paper = PaperDocument(word, (), word, (), (cited, head, *floats), "", None, "", ())
+        found = re.findall(r'#(appendix|references|back|layout-check)|#tabular\("(\w+)"', Typst().document(paper, ""))
+        assert [one or other for one, other in found] == order
+        latex = Latex().document(paper, "")
+        assert latex.index("label{hashes}") < latex.index("bibliography{")
+
+
+@pytest.mark.parametrize(
+    ("measured", "chosen"),
+    [
+        ("(full: if size > 9.6pt { 0.9 } else { 0.5 }, ordered: true)", ("9.7pt", "false")),  # the first that is full
+        ("(full: size / 20pt, ordered: size < 9.6pt)", ("9.5pt", "false")),  # none is: the fullest in order
+        ("(full: 0.75 + size / 100pt, ordered: apart)", ("9.6pt", "true")),  # no size sets the tables in order
+    ],
+)
+def test_the_size_of_the_text_fills_the_last_page_and_keeps_tables_in_order(tmp_path, measured, chosen):
+    source = f"#let size = 9.6pt\n#let apart = false\n#metadata({measured}) <end>\n"
+    assert tuple(re.findall(r"#let \w+ = (\S+)", fullest(source, tmp_path))) == chosen
+
+
+def test_the_layout_sees_a_table_above_one_of_a_lower_number(tmp_path):
+    """Over both columns a table goes to the head of the page, above an earlier one of one column."""
+    filled = '#lorem(300)\n#tabular("a", (left,), ("A",), caption: [a], [1])\n#lorem(60)\n'
+    filled += '#tabular("b", (left,), ("B",), wide: true, caption: [b], [1])\n#layout-check\n'
+    source = read_template("layout.typ") + "#show: paper.with(title: [T], abstract: [A], byline: [B])\n" + filled
+    ordered = []
+    for apart in ("false", "true"):
+        with typst_compiler(source.replace("#let apart = false", f"#let apart = {apart}"), tmp_path) as compiler:
+            ordered.append(json.loads(compiler.query("<end>", field="value", one=True))["ordered"])
+    assert ordered == [False, True]

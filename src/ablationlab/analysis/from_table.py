@@ -193,14 +193,11 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         grid = _grid(source)
         if is_chart_export(grid.heads):
             runs = chart_runs(grid.heads, grid.rows)
-    if runs is None:
-        rows = (
-            _long_rows(grid, options, problems)
-            if grid.long
-            else _run_rows(_wide_runs(grid, options), options, problems)
-        )
+    unread: list[str] = []
+    if runs is None and grid.long:
+        rows = _long_rows(grid, options, problems)
     else:
-        rows = _run_rows(runs, options, problems)
+        rows, unread = _run_rows(_wide_runs(grid, options) if runs is None else runs, options, problems)
     for row in rows:
         if len(row.seed) > _LONGEST_SEED:
             problems.at(row.place, f"seed has {len(row.seed)} characters; at most {_LONGEST_SEED}")
@@ -217,7 +214,7 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         shown = problems.in_order([] if runs is not None else [place for place, _ in grid.rows])[:_MOST_PROBLEMS]
         raise TableError(label, shown + ([f"and {more} more"] if more > 0 else []))
     assert primary is not None
-    return _dataset(name, rows, options, primary)
+    return _dataset(name, rows, options, primary, unread)
 
 
 def holds_runs(folder: Path) -> bool:
@@ -227,7 +224,9 @@ def holds_runs(folder: Path) -> bool:
     return is_tracked(folder) or any(path.suffix in (".csv", ".tsv", ".parquet") for path in folder.iterdir())
 
 
-def _dataset(name: str, rows: Sequence[TableRow], options: TableOptions, primary: str) -> Dataset:
+def _dataset(
+    name: str, rows: Sequence[TableRow], options: TableOptions, primary: str, unread: Sequence[str]
+) -> Dataset:
     names = dict.fromkeys(row.metric for row in rows)
     variants = dict.fromkeys(row.variant for row in rows)
     regimes = tuple(dict.fromkeys(row.regime for row in rows))
@@ -256,7 +255,7 @@ def _dataset(name: str, rows: Sequence[TableRow], options: TableOptions, primary
         metrics={metric: _metric(metric, options) for metric in names},
         values=with_macro(values),
         tie_breakers=options.tie_breakers,
-        deviations=_deviations(rows, options, primary),
+        deviations=_deviations(rows, options, primary, unread),
         stability=Stability(failures=("unstable",), smoothness=()),
         runs=_runs(rows, primary, seed_of),
         unpaired=options.unpaired,
@@ -264,7 +263,9 @@ def _dataset(name: str, rows: Sequence[TableRow], options: TableOptions, primary
     )
 
 
-def _deviations(rows: Sequence[TableRow], options: TableOptions, primary: str) -> tuple[Deviation, ...]:
+def _deviations(
+    rows: Sequence[TableRow], options: TableOptions, primary: str, unread: Sequence[str]
+) -> tuple[Deviation, ...]:
     deviations = [
         Deviation(code=DeviationCode.NOT_REGISTERED, about="criteria"),
         Deviation(code=DeviationCode.LEDGER_UNKNOWN, about="ledger"),
@@ -284,6 +285,8 @@ def _deviations(rows: Sequence[TableRow], options: TableOptions, primary: str) -
         runs: list[JsonValue] = [*dict.fromkeys(f"{row.variant} seed {row.seed}" for row in gone)]
         if runs:
             deviations.append(Deviation(code=code, about=about, details={"runs": runs}))
+    if unread:
+        deviations.append(Deviation(code=DeviationCode.UNREAD_COLUMNS, about="columns", details={"columns": [*unread]}))
     return tuple(deviations)
 
 
@@ -672,8 +675,10 @@ _USUAL_NAMES = re.compile(
 )
 
 
-def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: TableProblems) -> list[TableRow]:
-    """One row per run and metric."""
+def _run_rows(
+    runs: Sequence[TrackedRun], options: TableOptions, problems: TableProblems
+) -> tuple[list[TableRow], list[str]]:
+    """One row per run and metric; and the columns of numbers that are not read."""
     names = list(dict.fromkeys(name for run in runs for name in run.cells))
     wanted = _conditions(options, names, problems)
     runs = [run for run in runs if all(_text(run.cells.get(head)) == value for head, value in wanted)]
@@ -684,13 +689,13 @@ def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: Table
         for key in ("variant", "seed", "regime")
     }
     settled = not problems
-    metrics = _metric_names(runs, options, columns, problems)
+    metrics, unread = _metric_names(runs, options, columns, problems)
     if problems:
         if settled:  # the arms are known, so the baseline can be checked beside the metrics
             labelled = [_labels(run, columns, options, n, TableProblems()) for n, run in enumerate(runs, start=1)]
             variants = dict.fromkeys(labels[0] for labels in labelled if labels is not None)
             problems += _baseline_problems(options, list(variants)) if variants else []
-        return []
+        return [], []
     rows = []
     for number, run in enumerate(runs, start=1):
         labels = _labels(run, columns, options, number, problems)
@@ -699,7 +704,7 @@ def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: Table
         for metric, heads in metrics.items():
             value, curve = _run_value(run, metric, heads, options, problems)
             rows.append(TableRow(run.place, *labels[:2], metric, labels[2], None, value, curve))
-    return rows
+    return rows, unread
 
 
 def _conditions(options: TableOptions, names: Sequence[str], problems: TableProblems) -> list[tuple[str, str]]:
@@ -764,8 +769,11 @@ def _pattern(names: str) -> re.Pattern[str]:
 
 def _metric_names(
     runs: Sequence[TrackedRun], options: TableOptions, columns: Mapping[str, str | None], problems: TableProblems
-) -> dict[str, list[str]]:
-    """What each metric is called in the runs: as asked, else every name with a known direction."""
+) -> tuple[dict[str, list[str]], list[str]]:
+    """What each metric is called in the runs, and the columns of numbers that are none.
+
+    With --metric those that it names, else every name with a known direction or one that an option gives.
+    """
     curves = list(dict.fromkeys(name for run in runs for name in run.curves))
     used = set(columns.values())
     cells = [
@@ -788,18 +796,31 @@ def _metric_names(
         if not heads:
             problems += _unknown_metric(name, [bare_metric(head) for head in there])
         chosen[name] = heads
-    if asked:
-        return chosen
+    if options.metrics:
+        return chosen, []
+    named = {head for heads in chosen.values() for head in heads}
+    unread = []
     for head in there:
         name = bare_metric(head)
-        if direction_of(name) is not None:
+        if head in named or (name in chosen and name in asked):
+            continue
+        # Nobody asked for this column: what could not be read in it is no reason to refuse the table.
+        if direction_of(name) is not None and (not asked or all(_readable(run, head, options) for run in runs)):
             chosen.setdefault(name, []).append(head)
+        elif head.strip().lower() not in _STEPS and not head.startswith("_"):
+            unread.append(head)
     if runs and not chosen:
         listed = ", ".join(bare_metric(head) for head in there) or "none"
         problems.append(
             f"no metric with a known direction; name yours as --metric NAME:lower or NAME:higher, from: {listed}"
         )
-    return chosen
+    return chosen, unread
+
+
+def _readable(run: TrackedRun, head: str, options: TableOptions) -> bool:
+    if head in run.curves:
+        return head not in run.repeated
+    return options.step is None and _value(run.cells.get(head)) is not None
 
 
 def bare_metric(name: str) -> str:

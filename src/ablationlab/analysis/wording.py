@@ -358,6 +358,10 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "{about} is empty or NaN, which counts as missing, for {runs:list}. "
         "If such a run diverged, write `diverged` or `inf`."
     ),
+    DeviationCode.UNREAD_COLUMNS: (
+        "Columns of numbers that were not read: {columns:few}. To compare one, name it and its better direction, "
+        "with --lower or --higher."
+    ),
     DeviationCode.UNFINISHED_RUNS: "{n_runs} without a value, for they are not finished: {runs:list}.",
     DeviationCode.MISSING_METRIC: (
         "{about} is registered, but no run has a value of it: its question is not answered."
@@ -1401,6 +1405,7 @@ class VerdictWords:
     tie_break: str
     needs: str
     fragility: str
+    more_seeds: str  # what it takes to adopt what is adopted provisionally
 
 
 def verdict_words(analysis: Analysis, verdict: VariantVerdict) -> VerdictWords:
@@ -1416,6 +1421,7 @@ def verdict_words(analysis: Analysis, verdict: VariantVerdict) -> VerdictWords:
         tie_break=tie_break,
         needs=needs,
         fragility="" if verdict.fragility is None else _fragility(evidence.primary, verdict.fragility),
+        more_seeds=_seeds_for_margin(evidence).strip() if verdict.decision == Decision.ADOPT_PROVISIONALLY else "",
     )
 
 

@@ -159,7 +159,9 @@ def analyze(
     metric: Annotated[
         Names,
         Parameter(
-            group=TABLE, help="A metric and which way is better, as val/loss:lower; may be repeated, the first decides."
+            group=TABLE,
+            help="A metric and which way is better, as val/loss:lower; may be repeated, the first decides. "
+            "Without it, every column whose name tells its direction is compared.",
         ),
     ] = (),
     where: Annotated[

@@ -70,11 +70,15 @@ def paper(
     ],
     *,
     out: Annotated[Path, Parameter(help="The folder that gets paper.pdf, its sources and claims.json.")],
-    title: Annotated[str, Parameter(help="Title. Default: the question of one study, the changes of several.")] = "",
+    title: Annotated[
+        str,
+        Parameter(help="Title. Default: the question of one study; of several, # Title of the text, or their changes."),
+    ] = "",
     text: Annotated[
         Path | None,
         Parameter(
-            help="Introduction, related work and references as Markdown. Default: those of the first study that has some."
+            help="Introduction, related work, references, title and names of the studies as Markdown. Default: those of the "
+            "first study that has some."
         ),
     ] = None,
 ) -> int:

@@ -104,6 +104,7 @@ class DeviationCode(StrEnum):
     BEST_OF_CURVE = "best-of-curve"
     UNFINISHED_RUNS = "unfinished-runs"
     EMPTY_VALUES = "empty-values"
+    UNREAD_COLUMNS = "unread-columns"
     MISSING_METRIC = "missing-metric"
     NOT_SCORED = "tasks-not-scored"
     SCORED_OTHERWISE = "scored-otherwise"

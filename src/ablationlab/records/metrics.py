@@ -167,8 +167,7 @@ _declare(
     ),
     Metric(
         "unstable_share",
-        "share of the sweep's rates at which the run was unstable (diverged, ended worse than it began, or spiked); by the "
-        "analysis",
+        "share of the sweep's rates at which the run was unstable (diverged, ended worse than it began, or spiked)",
         "1",
         "lower",
         "stability",

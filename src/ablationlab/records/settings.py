@@ -1032,6 +1032,10 @@ class StudyText(Frozen):
     """Related work."""
     references: str = ""
     """References, in BibTeX."""
+    title: str = ""
+    """Title of a paper over several studies."""
+    studies: dict[str, str] = Field(default_factory=dict)
+    """What a paper over several studies calls them, by name."""
 
 
 class Author(Frozen):

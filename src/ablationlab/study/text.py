@@ -11,8 +11,9 @@
     # References
     @article{zhang2019, title = {...}, author = {...}, year = {2019}}
 
-Sections are paragraphs with ``*emphasis*``, ``**strong**``, `` `code` `` and citations ``[@key]`` or ``[@one; @two]``; the
-references are BibTeX. Nothing else is markup, and nothing in the file is ever run.
+A paper over several studies also reads ``# Title``, and under ``# Studies`` what to call them, as ``- my-study: Short runs``.
+Other sections are paragraphs with ``*emphasis*``, ``**strong**``, `` `code` `` and citations ``[@key]`` or ``[@one; @two]``;
+the references are BibTeX. Nothing else is markup, and nothing in the file is ever run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ablationlab.core.errors import AblationLabError, Problem, StudyError
 from ablationlab.records.settings import StudyText
@@ -30,7 +31,14 @@ from ablationlab.records.storage import user_text
 #: Bytes of a paper's own text.
 LARGEST_TEXT = 1 << 20
 #: Heading -> field of `StudyText`.
-SECTIONS = {"Introduction": "introduction", "Related work": "related_work", "References": "references"}
+SECTIONS = {
+    "Title": "title",
+    "Introduction": "introduction",
+    "Related work": "related_work",
+    "Studies": "studies",
+    "References": "references",
+}
+_STUDY = re.compile(r"- +(\S+): +(\S.*)")
 _HEADING = re.compile(r"^# +(.*?)\s*$", re.MULTILINE)
 _MARKUP = re.compile(
     r"\[(?P<cite>@[\w:.-]+(?:; *@[\w:.-]+)*)\]|\*\*(?P<strong>[^*]+)\*\*|\*(?P<emphasis>[^*\s][^*]*)\*|`(?P<code>[^`]+)`"
@@ -46,7 +54,7 @@ class TextSpan:
     text: str
 
 
-def read_text(path: Path, source: str) -> dict[str, str]:
+def read_text(path: Path, source: str) -> dict[str, Any]:
     """The sections of a text file, by field of `StudyText`; *source* is the study that names it."""
 
     def refused(message: str) -> StudyError:
@@ -65,7 +73,16 @@ def read_text(path: Path, source: str) -> dict[str, str]:
         raise StudyError(source, unknown)
     if len(set(titles)) < len(titles):
         raise refused("a heading is given twice")
-    return {SECTIONS[title]: body.strip() for title, body in zip(titles, rest[1::2], strict=True)}
+    sections: dict[str, Any] = {SECTIONS[title]: body.strip() for title, body in zip(titles, rest[1::2], strict=True)}
+    if "title" in sections:
+        sections["title"] = " ".join(sections["title"].split())
+    if "studies" in sections:
+        found = [(line, _STUDY.fullmatch(line.strip())) for line in sections["studies"].splitlines() if line.strip()]
+        wrong = [line for line, match in found if match is None]
+        if wrong:
+            raise refused(f"under '# Studies' expected lines such as '- my-study: Short training', found {wrong[0]!r}")
+        sections["studies"] = {match[1]: match[2] for _, match in found if match is not None}
+    return sections
 
 
 def text_problems(text: StudyText) -> Iterator[Problem]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
+
+from markupsafe import Markup
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
@@ -20,7 +23,7 @@ from ablationlab.records.verdict import RANK, Decision, Need, VariantVerdict
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
 from ablationlab.report.paper.sources import Sources
-from ablationlab.report.paper.study import Decided, StudyView, metric_meanings, shared_start, short_names
+from ablationlab.report.paper.study import Decided, StudyView, metric_meanings, shared_start
 from ablationlab.report.paper.words import PaperWords, environment, methods_of
 from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.tables.study import (
@@ -65,10 +68,11 @@ def document_of(
     *title* and *text* take the place of those of the studies.
     """
     views = [StudyView(results) for results in studies]
-    labels = short_names([view.name for view in views])
-    for view in views:
-        view.label = labels[view.name]
     own = text or next((view.text for view in views if view.text is not None), None)
+    if len(views) > 1 and own is not None:
+        title = title or own.title
+        for view in views:
+            view.label = own.studies.get(view.name, view.name)
     context = Context(views, pictures, title, own)
     parts = {name: context.render(f"{name}.md.j2") for name in ("title", "byline", "header", "abstract", "body")}
     marks = context.marks
@@ -140,10 +144,9 @@ class Context:
             "decisions": (decisions := tables.decision_table(studies, MOST_DECISIONS if one else sys.maxsize)),
             "decisions_aside": not one or len(decisions[0].rows) > MOST_BESIDE,
             "all_changed": list(dict.fromkeys(name for study in studies for name in study.changed)),
+            "most_changed": self._most_changed(),
             "baselines": list(dict.fromkeys(study.baseline for study in studies)),
             "has_leads": any(d.exploratory and study.registered for study in studies for d in study.decided),
-            "shared_start": next((s.name.removesuffix(s.label) for s in studies if s.label != s.name), ""),
-            "named_in_full": [study.name for study in studies if study.label == study.name],
             "all_norms": {norm for study in studies for norm in study.norms},
             "total_runs": sum(len(study.results.runs) for study in studies),
             "sizes": runs if len({run.budget.parameters for run in runs}) > 1 or one else runs[:1],
@@ -160,16 +163,7 @@ class Context:
             "arms_table": arms,
             "arms_wide": arms is not None and max((len(str(row[1].value)) for row in arms.rows), default=0) > 90,
             "study_table": None if one else tables.study_table(studies),
-            "hash_table": tables.hash_rows(
-                first.hashes
-                if one
-                else [
-                    (f"{study.name}, {name}", digest)
-                    for study in studies
-                    for name, digest in study.hashes
-                    if name in ("plan", "table", "verdict")
-                ]
-            ),
+            "hash_table": tables.hash_table(first.hashes) if one else tables.study_hashes(studies),
         }
         return values | (self._single(first) if one else {})
 
@@ -284,9 +278,24 @@ class Context:
         if group[0].question and len(group[0].question) <= 70:
             return group[0].question
         if len(group) == 1:
-            return group[0].name
-        start = shared_start([study.name for study in group], 0.99).rstrip("-")
-        return f"{start} ({format.count_word(len(group))} studies)" if start else ", ".join(s.name for s in group)
+            return group[0].label
+        start = shared_start([study.label for study in group])
+        return f"{start} ({format.count_word(len(group))} studies)" if start else ", ".join(s.label for s in group)
+
+    def study_name(self, study: StudyView) -> Inline:
+        """A study by the name that the text gives it, else by its own."""
+        return Inline("code", study.name) if study.label == study.name else Inline("text", study.label, "emphasis")
+
+    def study_names(self, studies: Iterable[StudyView]) -> Markup:
+        return self.words.listed(map(self.study_name, studies))
+
+    def study_drawn(self, picture: Picture) -> StudyView:
+        return next(study for study in self.studies if picture in self.pictures_of(study))
+
+    def _most_changed(self) -> list[str]:
+        """The changes that most studies make, at most three."""
+        counted = Counter(name for study in self.studies for name in study.changed)
+        return [name for name, _ in counted.most_common(3)]
 
     def signed(self, comparison: Comparison) -> Inline:
         shown = difference_of(comparison)
@@ -326,10 +335,10 @@ class Context:
         often = [told for told in every if told[2] >= FEWEST_STUDIES]
         return sorted(often, key=lambda told: -told[2])[:MOST_ACROSS]
 
-    def _hypotheses(self) -> list[tuple[str, str, list[tuple[str, list[str]]]]]:
+    def _hypotheses(self) -> list[tuple[str, str, list[tuple[str, list[StudyView]]]]]:
         """(name, statement, the studies by what became of it there)."""
         told = grouped(
-            ((key, hypothesis.statement), (hypothesis.status, study.label))
+            ((key, hypothesis.statement), (hypothesis.status, study))
             for study in self.studies
             for key, hypothesis in study.hypotheses.items()
         )
@@ -356,18 +365,6 @@ class Context:
             registered = tuple(decided.verdict for decided in study.decided if not decided.exploratory)
             verdict = verdict.model_copy(update={"verdicts": registered or verdict.verdicts})
         return self.words.said(answer(study.analysis, verdict, interim=study.interim), study.verdict)
-
-    def adopted(self, study: StudyView) -> list[list[Inline]]:
-        """What to know before a change is adopted; where several are, the discussion has it."""
-        adopted = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME)
-        chosen = [
-            decided
-            for decided in study.decided
-            if decided.verdict.decision in adopted and not (decided.exploratory and study.registered)
-        ]
-        if len(chosen) > 2:
-            return []
-        return [self.words.said(decided.words.recommendation, decided.verdict) for decided in chosen]
 
     def _undecided(self, study: StudyView) -> list[VariantVerdict]:
         """Verdicts of which it is known what would decide them, within reach."""

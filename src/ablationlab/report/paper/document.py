@@ -83,10 +83,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Items:
-    """A list; numbered from *start* unless that is None."""
+    """A list, with the numbers of its items where they have some."""
 
-    start: int | None
     items: tuple[Words, ...]
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class PaperDocument:
         yield from self.body
 
     def parts(self) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
-        """The body up to its appendix, and the appendix, which stands behind the references."""
+        """The body up to its appendix, and the appendix."""
         for place, block in enumerate(self.body):
             if isinstance(block, Heading) and block.appendix:
                 return self.body[:place], self.body[place:]
@@ -203,9 +203,9 @@ class Marks:
             assert isinstance(held, Float)
             yield replace(held, caption=self.words(chunk[found.end() :]))
         elif found := re.match(r"(-|\d+\.) ", chunk):
-            items = re.split(r"^\s*(?:-|\d+\.) +", chunk, flags=re.MULTILINE)
-            start = None if found[1] == "-" else int(found[1][:-1])
-            yield Items(start, tuple(self.words(item) for item in items if item.strip()))
+            _, *marked = re.split(r"^\s*(-|\d+\.) +", chunk, flags=re.MULTILINE)
+            numbers = tuple(int(mark[:-1]) for mark in marked[::2] if mark != "-")
+            yield Items(tuple(map(self.words, marked[1::2])), numbers)
         elif chunk.startswith("> "):
             yield Remark(self.words(chunk[2:]))
         elif words := self.words(chunk):

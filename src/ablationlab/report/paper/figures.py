@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from ablationlab.report.charts.theme import HUES, MANY, RULE, Figure, Tables
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
-from ablationlab.report.paper.study import StudyView, short_names
+from ablationlab.report.paper.study import StudyView
 
 if TYPE_CHECKING:
     from ablationlab.report.figures import Figures
@@ -98,12 +98,17 @@ MOST_FOREST = 20
 FOREST = Kind("forest", "results", height=2000)
 
 
-def programme_pictures(studies: Sequence[Results], say: Callable[[str], None] = print) -> dict[str, list[Picture]]:
-    """The figures of a paper on several studies: all decisions, and the chart that says most of a question."""
+def programme_pictures(
+    studies: Sequence[Results], labels: Mapping[str, str], say: Callable[[str], None] = print
+) -> dict[str, list[Picture]]:
+    """The figures of a paper on several studies: all decisions, and the chart that says most of a question.
+
+    *labels* are the names that the paper gives to studies.
+    """
     from ablationlab.report.figures import draw_figures
 
     made: dict[str, list[Picture]] = {}
-    forest = forest_of(studies)
+    forest = forest_of(studies, labels)
     if forest is not None:
         made[""] = _drawn([(replace(FOREST, section="programme"), forest)], say)
     asked = Counter(results.question for results in studies)
@@ -184,7 +189,7 @@ def _signed_powers(low: float, high: float) -> list[float]:
     return [*(-power for power in reversed(powers)), 0.0, *powers]
 
 
-def forest_of(studies: Sequence[Results]) -> Figure | None:
+def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = None) -> Figure | None:
     """The difference of every decision on the metric that most of them are made on, with its deciding interval."""
     import altair as alt
 
@@ -197,7 +202,7 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
     if not metrics:
         return None
     metric = metrics.most_common(1)[0][0]
-    labels = short_names([view.name for view in views])
+    labels = labels or {}
     rows: list[dict[str, Any]] = []
     for view, decided in every:
         comparison = decided.primary
@@ -205,7 +210,7 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
             continue
         interval = comparison.main_interval
         names = [comparison.variant, *([comparison.regime] if len(view.regimes) > 1 else [])]
-        label = ", ".join(names) if len(views) == 1 else f"{labels[view.name]}: {', '.join(names)}"
+        label = ", ".join(names) if len(views) == 1 else f"{labels.get(view.name, view.name)}: {', '.join(names)}"
         low, high = (None, None) if interval is None else (interval.low, interval.high)
         rows.append(
             {

@@ -93,7 +93,7 @@ class Typesetter(ABC):
 
 
 class Typst(Typesetter):
-    """The body of paper.typ, behind the layout of ``template/layout.typ``; in an appendix tables do not float."""
+    """The body of paper.typ, behind the layout of ``template/layout.typ``; tables longer than a page do not float."""
 
     def __init__(self, floating: bool = True) -> None:
         self.floating = floating
@@ -105,30 +105,16 @@ class Typst(Typesetter):
         )
         main, appendix = paper.parts()
         cited = '#references("references.bib")\n' if paper.cited() else ""
+        long = [block for block in appendix if _rows(block) > _PAGE]
+        back = f"#back[\n{Typst(floating=False).blocks(long)}]\n" if long else ""
         return (
             f"// Compile with: typst compile paper.typ\n{layout}\n"
             f"#show: paper.with(\n  title: [{self.words(paper.title)}],\n"
             f"  plain-title: {typst_string(''.join(piece.text for piece in paper.title))},\n  authors: ({authors}),\n"
             f"  byline: [{self.words(paper.byline)}],\n  header: {typst_string(paper.header)},\n  day: {day},\n"
             f"  abstract: [{self.blocks(paper.abstract)}],\n)\n\n"
-            f"{self.blocks(main)}\n{cited}{self.appendix(appendix)}"
-        )
-
-    def appendix(self, blocks: Sequence[Block]) -> str:
-        """In parts that fit on a page: the first takes what the references leave of theirs; else on pages of its own."""
-        plain = Typst(floating=False)
-        if any(_lines(block) > _PAGE for block in blocks):
-            return f"#back[\n{plain.blocks(blocks)}#fullness]\n"
-        parts: list[list[Block]] = [[]]
-        for block in blocks:
-            before = sum(map(_lines, parts[-1]))
-            if before and before + _lines(block) > (_FOOT if len(parts) == 1 else _PAGE):
-                parts.append([])
-            parts[-1].append(block)
-        return "".join(
-            f"#foot({'auto' if part is parts[0] else 'top'})[\n{plain.blocks(part)}"
-            f"{'#fullness' if part is parts[-1] else ''}]\n"
-            for part in parts
+            f"{self.blocks(main)}\n{self.blocks(block for block in appendix if block not in long)}\n"
+            f"{cited}#layout-check\n{back}"
         )
 
     def piece(self, piece: Inline) -> str:
@@ -153,8 +139,10 @@ class Typst(Typesetter):
         return f"{opening}[{self.words(heading.words)}]\n"
 
     def items(self, block: Items, items: list[str]) -> str:
-        opening = "#list(" if block.start is None else f"#enum(start: {block.start}, "
-        return opening + ", ".join(f"[{item}]" for item in items) + ")\n"
+        if not block.numbers:
+            return "#list(" + ", ".join(f"[{item}]" for item in items) + ")\n"
+        numbered = zip(block.numbers, items, strict=True)
+        return "#enum(" + ", ".join(f"enum.item({number})[{item}]" for number, item in numbered) + ")\n"
 
     def remark(self, words: str) -> str:
         return f"#note[{words}]\n"
@@ -190,7 +178,7 @@ class Latex(Typesetter):
         return (
             f"{layout}\n\\begin{{document}}\n\\title{{{self.words(paper.title)}}}\n\\author{{{authors}}}\n\\maketitle\n"
             f"\\begin{{abstract}}\n{self.blocks(paper.abstract).strip()}\n\\end{{abstract}}\n\n"
-            f"{self.blocks(main)}\n{end}{self.blocks(appendix)}\\end{{document}}\n"
+            f"{self.blocks(main)}\n{self.blocks(appendix)}\n{end}\\end{{document}}\n"
         )
 
     def piece(self, piece: Inline) -> str:
@@ -215,10 +203,10 @@ class Latex(Typesetter):
         return f"{opening}\\{'sub' * min(heading.level - 1, 2)}section{{{self.words(heading.words)}}}\n"
 
     def items(self, block: Items, items: list[str]) -> str:
-        kind = "itemize" if block.start is None else "enumerate"
-        first = "" if block.start is None else f"\\setcounter{{enumi}}{{{block.start - 1}}}\n"
-        body = "".join(f"\\item {item}\n" for item in items)
-        return f"\\begin{{{kind}}}\n{first}{body}\\end{{{kind}}}\n\n"
+        kind = "enumerate" if block.numbers else "itemize"
+        marks = [f"[{number}.]" for number in block.numbers] or [""] * len(items)
+        body = "".join(f"\\item{mark} {item}\n" for mark, item in zip(marks, items, strict=True))
+        return f"\\begin{{{kind}}}\n{body}\\end{{{kind}}}\n\n"
 
     def remark(self, words: str) -> str:
         return f"\\medskip\\noindent\\fbox{{\\parbox{{0.95\\linewidth}}{{{words}}}}}\\medskip\n\n"
@@ -239,12 +227,12 @@ class Latex(Typesetter):
         return f"\\begin{{{name}}}[t]\n\\centering\n{body}\\end{{{name}}}\n\n"
 
 
-#: Rows of tables that fit on one page, and that often find room behind the references; a caption counts as so many.
-_PAGE, _FOOT, _CAPTION = 52, 24, 4
+#: Rows of a table that fit on one page with its caption, even if each takes two lines.
+_PAGE = 30
 
 
-def _lines(block: Block) -> int:
-    return _CAPTION + len(block.body.rows) if isinstance(block, Float) and isinstance(block.body, Table) else 0
+def _rows(block: Block) -> int:
+    return len(block.body.rows) if isinstance(block, Float) and isinstance(block.body, Table) else 0
 
 
 def _flag(value: bool) -> str:

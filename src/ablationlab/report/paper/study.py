@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -91,7 +90,7 @@ class StudyView:
         self.analysis: Analysis = results.analysis
         self.verdict: Verdict = results.verdict
         self.plan: Plan | None = results.plan
-        self.name = self.label = self.analysis.study  # the label is shorter where several studies share a start
+        self.name = self.label = self.analysis.study  # a paper over several studies may have other labels
         self.question = self.analysis.question.strip()
         self.baseline = self.analysis.baseline
         self.regimes = self.analysis.regimes
@@ -580,6 +579,12 @@ class StudyView:
         return [d for d in self.decided if d.verdict.fragility is not None and d.verdict.fragility.changes]
 
     @property
+    def seeds_to_adopt(self) -> list[tuple[str, VariantVerdict]]:
+        """What it takes to adopt what is adopted provisionally, each sentence once."""
+        told = {d.words.more_seeds: d.verdict for d in reversed(self.decided) if d.words.more_seeds}
+        return list(told.items())
+
+    @property
     def asked_of_seeds(self) -> bool:
         """Whether every decision was made again without each seed in turn."""
         return bool(self.decided) and all(
@@ -604,20 +609,10 @@ class StudyView:
         ]
 
 
-def shared_start(names: Sequence[str], share: float) -> str:
-    """The start, up to a dash, of the most names, if they are more than this share; of several, the longest."""
-    starts = Counter(
-        name[: end + 1] for name in names for end, sign in enumerate(name) if sign == "-" and name[end + 1 :]
-    )
-    shared = [start for start, many in starts.items() if many > max(1, share * len(names))]
-    return max(shared, key=lambda start: (starts[start], len(start)), default="")
-
-
-def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Names without the start that most of them share."""
-    start = shared_start(names, 0.5)
-    short = {name: name.removeprefix(start) for name in names}
-    return short if len(set(short.values())) == len(set(names)) else {name: name for name in names}
+def shared_start(names: Sequence[str]) -> str:
+    """What all names begin with, up to a dash or comma."""
+    starts = [{name[:end] for end, sign in enumerate(name) if sign in "-,"} for name in names]
+    return max(set.intersection(*starts), key=len, default="")
 
 
 #: Settings of the model by value in the words of the field; the others are named with their value.
@@ -715,4 +710,9 @@ def metric_meanings(study: StudyView, most: int) -> Iterable[tuple[str, str]]:
     """The metrics of the criteria, or of all comparisons where there are none, and what they mean."""
     names = list(dict.fromkeys(comparison.metric for comparison in study.asked or study.others))[:most]
     metrics = {name: study.results.metric(name) for name in names}
-    return [(metric_name(name), metric.meaning) for name, metric in metrics.items() if metric and metric.meaning]
+    # Plans of before 2026-11-17 say of some metrics by what part of the program they are computed.
+    return [
+        (metric_name(name), metric.meaning.removesuffix("; by the analysis"))
+        for name, metric in metrics.items()
+        if metric and metric.meaning
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from ablationlab.analysis.wording import DECISIONS, difference_of
 from ablationlab.core.format import DASH, amount, count, difference, level, mean_sd, number, p_value, setting, with_unit
@@ -21,6 +21,8 @@ _LOOKED_FOR = (
     *("token_ece", "final_gradient_norm", "mean_gradient_norm", "mean_embedding_norm", "inference_speed"),
 )
 _MOST_METRICS = 8
+#: Of a hash, where several stand in a row.
+_DIGITS = 16
 #: More arms than this are the rows of the headline table, and then so many metrics its columns.
 _MOST_ARMS, _MOST_COLUMNS = 5, 6
 
@@ -84,7 +86,7 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
         word += "*" if decided.exploratory and study.registered else ""
         rows.append(
             {
-                Column("study", "Study", printed=len(studies) > 1): Cell.name(study.label),
+                Column("study", "Study", printed=len(studies) > 1): _study(study),
                 Column("regime", "Regime", printed=several): Cell.name(verdict.regime),
                 Column("variant", "Variant"): Cell.name(verdict.variant),
                 Column("metric", "Metric", printed=metrics): metric,
@@ -151,6 +153,10 @@ def arms_table(studies: Sequence[StudyView]) -> Table:
     return Table.of("arms", "", rows)
 
 
+def _study(study: StudyView) -> Cell:
+    return Cell(study.name, study.label, code=study.label == study.name)
+
+
 def _variants(names: Sequence[str]) -> Cell:
     """Their names, or how many they are where the names would make a column of their own; the table of arms has them all."""
     return Cell(len(names), ", ".join(names), code=True) if len(names) <= 6 else Cell.of(len(names), count)
@@ -171,7 +177,7 @@ def study_table(studies: Sequence[StudyView]) -> Table:
         warmup = None if training is None else training.warmup
         rows.append(
             {
-                Column("study", "Study"): Cell.name(study.label),
+                Column("study", "Study"): _study(study),
                 Column("parameters", "Parameters", "right"): Cell.of(
                     None, _span([budget.parameters for budget in budgets])
                 ),
@@ -207,9 +213,26 @@ def probe_table(readings: Sequence[LastReading], arms: Sequence[str]) -> Table:
     return Table("diagnostics", "", columns, rows)
 
 
-def hash_rows(hashes: Mapping[str, str] | Sequence[tuple[str, str]]) -> Table:
-    rows = tuple((Cell.of(name), Cell.name(digest)) for name, digest in dict(hashes).items())
+def hash_table(hashes: Sequence[tuple[str, str]]) -> Table:
+    rows = tuple((Cell.of(name), Cell.name(digest)) for name, digest in hashes)
     return Table("hashes", "", (Column("file", "Hash of"), Column("sha256", "SHA-256")), rows)
+
+
+def study_hashes(studies: Sequence[StudyView]) -> Table:
+    """The files of every study and the first digits of its hashes; claims.json has them whole."""
+    rows: list[Cells] = []
+    for study in studies:
+        hashes = dict(study.hashes)
+        rows.append(
+            {
+                Column("study", "Study", printed=any(s.label != s.name for s in studies)): _study(study),
+                Column("name", "Name"): Cell.name(study.name),
+                Column("plan", "Plan or table"): Cell.name(hashes.get("plan", hashes.get("table", ""))[:_DIGITS]),
+                Column("analysis", "Analysis"): Cell.name(hashes["analysis"][:_DIGITS]),
+                Column("verdict", "Verdict"): Cell.name(hashes["verdict"][:_DIGITS]),
+            }
+        )
+    return Table.of("hashes", "", rows)
 
 
 def detectable(comparison: Comparison, value: float) -> str:

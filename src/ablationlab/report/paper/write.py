@@ -63,7 +63,11 @@ def write_programme(
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise AblationLabError(f"two of the results are of the study {twice[0]!r}; give each study once")
     replace(folder / REFERENCES, b"")
-    drawn = programme_pictures(studies, say) if len(studies) > 1 else {"": pictures(studies[0], say=say)}
+    if len(studies) > 1:
+        texts = (text, *(results.plan.study.text for results in studies if results.plan is not None))
+        drawn = programme_pictures(studies, next((own.studies for own in texts if own is not None), {}), say)
+    else:
+        drawn = {"": pictures(studies[0], say=say)}
     document = document_of(studies, drawn, title=title, text=text)
     write_sources(document, drawn, folder)
     return typeset(folder, _keys(drawn), folder / "paper.pdf")
