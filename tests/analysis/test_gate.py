@@ -73,7 +73,7 @@ def test_the_gate_does_not_look_at_compared_runs(tmp_path):
 def test_an_average_of_one_task_goes_by_the_name_of_that_task(tmp_path):
     both = macro(analyzed(tmp_path / "a", [SPELLING, ORDER]))
     assert both.averaged == ("spelling", "word-order")
-    assert metric_of(both) == "macro accuracy (spelling, word-order)"
+    assert metric_of(both) == "macro accuracy (spelling and word-order)"
     one = macro(analyzed(tmp_path / "b", [SPELLING, Flat("word-order", items=400)]))
     assert one.averaged == ("spelling",)
     assert metric_of(one) == "task accuracy, spelling"

@@ -340,7 +340,7 @@ DECISIONS = {
         diverging,
         {"seeds": list(range(1, 9))},
         "Adopt in this regime (layernorm; rule",
-        "within the registered margin of 0.1",
+        "costs nothing, for every baseline that it can be compared with diverged",
     ),
     "trade-off": (
         breaking_once,
