@@ -227,6 +227,20 @@ def test_curves_are_smoothed_zoomed_and_drawn_on_a_log_axis(visit: Callable[...,
         assert drawn() != before, name
 
 
+def test_charts_near_the_window_come_first_and_lines_of_many_seeds_wait_for_the_pointer(
+    visit: Callable[..., Any], tmp_path: Path
+):
+    page = visit(write_page(made(tmp_path, seeds=list(range(1, 19))), tmp_path).as_uri()).page
+    near, ready = page.evaluate("[document.body.dataset.near, document.body.dataset.ready].map(Number)")
+    assert near < ready == page.locator("[data-chart]").count()  # the far ones too: they are printed
+    curve = page.locator('[data-chart="curve-loss"]')
+    lines = curve.locator("svg.marks .mark-line path")
+    assert lines.count() == 3
+    curve.scroll_into_view_if_needed()
+    curve.hover()
+    lines.nth(3 + 2 * 3 * 18 - 1).wait_for(state="attached")
+
+
 def test_a_single_seed_can_be_followed_under_the_pointer(small_seen: Any):
     page = small_seen.page
     page.locator('[data-chart="curve-loss"]').scroll_into_view_if_needed()

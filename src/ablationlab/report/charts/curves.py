@@ -244,23 +244,31 @@ def _lines(
     under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
     band, mean = mean_and_range(results, base, x, title, y_scale)
     y = alt.Y("y:Q", title=title, scale=y_scale)
-    single = base.mark_line().encode(
-        x=x,
-        y=y,
-        color=variant_colour(results, lines=True),
-        detail=alt.Detail("run:N"),
-        strokeOpacity=alt.StrokeOpacityValue(0.1, condition={"param": "under", "value": 1.0, "empty": False}),
-        strokeWidth=alt.StrokeWidthValue(1.0, condition={"param": "under", "value": 2.4, "empty": False}),
+    single = (
+        base.properties(name="seeds")
+        .mark_line()
+        .encode(
+            x=x,
+            y=y,
+            color=variant_colour(results, lines=True),
+            detail=alt.Detail("run:N"),
+            strokeOpacity=alt.StrokeOpacityValue(0.1, condition={"param": "under", "value": 1.0, "empty": False}),
+            strokeWidth=alt.StrokeWidthValue(1.0, condition={"param": "under", "value": 2.4, "empty": False}),
+        )
     )
     # Wide and invisible, on top: what the pointer meets.
-    meet = base.mark_line(strokeWidth=8, stroke="transparent").encode(
-        x=x,
-        y=y,
-        detail=alt.Detail("run:N"),
-        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("variant:N"), alt.Tooltip("seed:N")],
+    meet = (
+        base.properties(name="seeds-under")
+        .mark_line(strokeWidth=8, stroke="transparent")
+        .encode(
+            x=x,
+            y=y,
+            detail=alt.Detail("run:N"),
+            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("variant:N"), alt.Tooltip("seed:N")],
+        )
     )
     zoom = alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")
-    layers: list[Any] = [band, single, mean, meet.add_params(under, zoom)]
+    layers: list[Any] = [band.add_params(zoom), single, mean, meet.add_params(under)]
     if zero:
         layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")))
     if levels:

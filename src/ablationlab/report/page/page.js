@@ -31,7 +31,6 @@
   });
   wanted.addEventListener("change", () => { if (!chosen) { paint(); redraw(); } });
   const print = document.getElementById("print");
-  if (print) print.addEventListener("click", () => window.print());
 
   /* ---- the ablation table as text ---- */
   function copyByHand(text) { // where the clipboard is closed to the page
@@ -160,6 +159,7 @@
     if (!holder) return;
     const made = charts[key];
     let spec = made.spec;
+    if (crowded(made) && !pointed.has(key)) spec = withoutSeeds(spec);
     const width = holder.clientWidth;
     // The lines of a legend take nothing from the chart below it.
     const height = made.height + (made.small ? 0 : 18 * Math.max(0, Math.ceil(made.legend / legendColumns(width)) - 1));
@@ -198,27 +198,55 @@
     if (holder) holder.textContent = `This chart could not be drawn: ${error.message}`;
     console.error(error);
   };
-  const queue = [];
+  /* Charts near the window are drawn first; the others when the browser has nothing else to do, so that print has them all. */
+  const waiting = new Set();
+  const near = new Set();
   let busy = false;
+  const lookout = new IntersectionObserver((entries) => {
+    entries.forEach((entry) => near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.chart));
+    work();
+  }, { rootMargin: "50% 0px" });
+  document.querySelectorAll("[data-chart]").forEach((holder) => lookout.observe(holder));
+  const next = () => [...waiting].find((key) => near.has(key));
+  const idle = () => new Promise((then) => (window.requestIdleCallback ? window.requestIdleCallback(then, { timeout: 1000 }) : setTimeout(then, 100)));
   async function work() {
-    if (busy) return;
+    if (busy || !waiting.size) return;
     busy = true;
-    while (queue.length) {
-      const key = queue.shift();
+    while (waiting.size) {
+      if (!next()) { document.body.dataset.near = String(near.size); await idle(); }
+      const key = next() || [...waiting][0];
+      waiting.delete(key);
       try { await draw(key); } catch (error) { fail(key, error); }
-      await new Promise((next) => setTimeout(next, 0));
+      await new Promise((then) => setTimeout(then, 0));
     }
     busy = false;
     document.body.dataset.ready = String(views.size);
+    finished.splice(0).forEach((then) => then());
   }
-  function redraw() { queue.length = 0; queue.push(...nearest()); work(); }
-  function nearest() {
-    const middle = window.innerHeight / 2;
-    const far = (key) => {
-      const box = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
-      return box ? Math.abs(box.getBoundingClientRect().top - middle) : Infinity;
+  const finished = [];
+  function again(keys) { keys.forEach((key) => waiting.add(key)); return work(); }
+  function redraw() { again(Object.keys(charts)); }
+  if (print) print.addEventListener("click", async () => {
+    if (waiting.size || busy) await new Promise((then) => finished.push(then));
+    window.print();
+  });
+  /* Lines of single seeds, which make most of the work where there are many, wait for the pointer. */
+  const MANY_ROWS = 3000;
+  const pointed = new Set();
+  document.querySelectorAll("[data-chart]").forEach((holder) => holder.addEventListener("pointerenter", () => {
+    const key = holder.dataset.chart;
+    if (pointed.has(key) || !charts[key] || !crowded(charts[key])) return;
+    pointed.add(key);
+    again([key]);
+  }));
+  const crowded = (made) => Object.values(made.data).some((table) => table.length > MANY_ROWS) && /"seeds/.test(JSON.stringify((made.spec.layer || []).map((layer) => layer.name || "")));
+  function withoutSeeds(spec) {
+    const gone = new Set(spec.layer.map((layer) => layer.name || "").filter((name) => name.startsWith("seeds")));
+    return {
+      ...spec,
+      layer: spec.layer.filter((layer) => !gone.has(layer.name)),
+      params: spec.params.filter((param) => !(param.views || []).some((view) => gone.has(view))),
     };
-    return Object.keys(charts).map((key) => [far(key), key]).sort((a, b) => a[0] - b[0]).map((pair) => pair[1]);
   }
   let small = narrow();
   window.addEventListener("resize", () => { if (narrow() !== small) { small = narrow(); redraw(); } });
@@ -319,8 +347,7 @@
   document.querySelectorAll("#curve-tools select").forEach((choice) => choice.addEventListener("change", () => {
     drawing[choice.name] = choice.value;
     writeView();
-    queue.push(...Object.keys(charts).filter((key) => charts[key].tools && !queue.includes(key)));
-    work();
+    again(Object.keys(charts).filter((key) => charts[key].tools));
   }));
   /* Tables that are wider than their place: a line at the edge and words below, until the last column is in view. */
   const regions = [...document.querySelectorAll(".scroll")];
