@@ -346,8 +346,8 @@ def text_contrasts(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Iterat
     """Loss differences over seeds and documents, of every contrast that has seeds whose runs read the same documents."""
     losses = {
         (run.regime, run.variant, run.seed): scores.documents
-        for run in plan.runs
-        if run.role == "compared" and evaluated.why_not(run.id) is None
+        for run in plan.compared
+        if evaluated.why_not(run.id) is None
         if (scores := evaluated.runs[run.id].tokens) is not None
     }
     asked = [criterion.alpha for criterion in dataset.criteria if criterion.metric == "validation_loss"]

@@ -66,7 +66,7 @@ def read_results(
     sweep = swept(study, plan, done, names, [*against, *registered, *extra])
     checked += sweep.checked_pairs if sweep is not None else 0
     by_id = {ended.run.id: ended for ended in done}
-    own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if run.role == "compared")})
+    own = plan.model_copy(update={"runs": plan.compared})
     stable = [stability_of(run, by_id.get(run.id), study.stability) for run in own.runs]
     finished = [run for run in results.runs if run.planned.role not in ("sweep", "noise") and run.state == "finished"]
     evaluated = read_evaluations(own, results, finished)

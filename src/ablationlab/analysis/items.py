@@ -249,9 +249,7 @@ def item_contrasts(
     An item that was put in several templates scores its mean over them, as the task does.
     """
     answers = _Answers(evaluated)
-    by_cell: dict[tuple[str, str, Seed], str] = {
-        (run.variant, run.regime, run.seed): run.id for run in plan.runs if run.role == "compared"
-    }
+    by_cell: dict[tuple[str, str, Seed], str] = {(run.variant, run.regime, run.seed): run.id for run in plan.compared}
     planned = [task for task in evaluated.tasks if task.planned]
     asked: list[tuple[str, int, tuple[ItemScores, str, str]]] = []
     left_out: dict[str, tuple[Absent, dict[str, None]]] = {}

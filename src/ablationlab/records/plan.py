@@ -627,6 +627,11 @@ class Plan(Record):
             raise OwnTrainerError(f"{self.study.name}: only the study's own trainer knows its text")
         return self.lab_corpus
 
+    @property
+    def compared(self) -> tuple[PlannedRun, ...]:
+        """The runs that are compared; the others are a sweep's other rates, the gate's, and those that measure noise."""
+        return tuple(run for run in self.runs if run.role == "compared")
+
     def run(self, run_id: str) -> PlannedRun:
         return next(run for run in self.runs if run.id == run_id)
 

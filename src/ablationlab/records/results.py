@@ -604,6 +604,11 @@ class Results:
         shares = [1.0 if run.done else run.step / run.steps if run.planned.steps else 0.0 for run in self.runs]
         return sum(weight * share for weight, share in zip(weights, shares, strict=True)) / max(sum(weights), 1)
 
+    @property
+    def compared(self) -> list[Run]:
+        """The runs that are compared: a sweep's other rates, the gate's runs and those that measure noise are not."""
+        return [run for run in self.runs if run.planned.role == "compared"]
+
     def run(self, run_id: str) -> Run | None:
         return self._by_id.get(run_id)
 

@@ -77,7 +77,7 @@ def calibrated_lines(plan: Plan) -> list[str]:
 def step_times_line(plan: Plan) -> str:
     """What a step of every arm took before the plan was sealed, and how well that is known."""
     several = len({time.regime for time in plan.step_times}) > 1
-    steps = {(run.regime, run.variant): run.budget.steps for run in plan.runs if run.role == "compared"}
+    steps = {(run.regime, run.variant): run.budget.steps for run in plan.compared}
     arms = ", ".join(
         f"{time.variant}{f' in {time.regime}' if several else ''} {number(1000 * time.seconds)} ms x "
         f"{count(steps[time.regime, time.variant])}"

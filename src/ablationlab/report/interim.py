@@ -40,9 +40,8 @@ def interim_pairs(results: Results) -> list[InterimPairs]:
     if plan is None:
         return []
     arms: dict[tuple[str, str], dict[object, Run]] = {}
-    for run in results.runs:
-        if run.planned.role == "compared":
-            arms.setdefault((run.regime, run.variant), {})[plan.study.pair_of(run.planned)] = run
+    for run in results.compared:
+        arms.setdefault((run.regime, run.variant), {})[plan.study.pair_of(run.planned)] = run
     against = [(variant, results.baseline) for variant in results.variants if variant != results.baseline]
     return [
         pairs

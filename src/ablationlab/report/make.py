@@ -84,11 +84,10 @@ def make_report(
 
 def read_drawn(results: Results) -> None:
     """Parse the curves that are drawn, which hashes them: each file is then read once, before anything is shown."""
-    from ablationlab.report.charts.curves import main_runs
     from ablationlab.report.charts.theme import drawn_seeds
 
     seeds = drawn_seeds(results)
-    for run in main_runs(results):
+    for run in results.compared:
         if run.seed in seeds:
             _ = run.curves
 

@@ -40,7 +40,7 @@ def read_probes(results: Results, wanted: Iterable[tuple[str, str]]) -> tuple[Pr
     """
     values: dict[tuple[str, str], list[ProbeValue]] = {key: [] for key in wanted}
     failures: dict[str, list[str]] = {}
-    for run in (run for run in results.runs if run.planned.role == "compared"):
+    for run in results.compared:
         try:
             table = run.probe_table()
         except RecordError as error:

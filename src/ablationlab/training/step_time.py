@@ -41,7 +41,7 @@ class _Timer:
         self.texts = Texts(job)
 
     def __call__(self, plan: Plan) -> tuple[StepTime, ...]:
-        arms = {(run.regime, run.variant): run for run in plan.runs if run.role == "compared"}
+        arms = {(run.regime, run.variant): run for run in plan.compared}
         costs = {key: _cost_key(plan, run) for key, run in arms.items()}
         timed = {costs[key]: run for key, run in arms.items()}
         seed = _free_seed(plan.study)

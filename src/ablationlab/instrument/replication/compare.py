@@ -51,7 +51,7 @@ def replicate(
     plan = results.plan
     sealed = plan.study
     analysis = analysis if analysis is not None else analyze(read_results(folder, None))
-    own = [(run, ended_run(run)) for run in results.runs if run.planned.role == "compared"]
+    own = [(run, ended_run(run)) for run in results.compared]
     figures = [
         _figure(figure, variant, value, regime, own)
         for figure, regime in _places(table)

@@ -46,7 +46,7 @@ def curves(results: Results) -> tuple[Figure, ...]:
         return _table_curves(results)
     seeds = drawn_seeds(results)
     for regime in results.regimes:
-        runs = [run for run in main_runs(results) if run.regime == regime and run.seed in seeds and run.curves]
+        runs = [run for run in results.compared if run.regime == regime and run.seed in seeds and run.curves]
         made += [
             _curve(results, runs, regime, "loss"),
             _gap(results, runs, regime),
@@ -64,11 +64,6 @@ def _table_curves(results: Results) -> tuple[Figure, ...]:
         names = dict.fromkeys(name for run in runs for name in run.curves if name != "step")
         made += [_curve(results, runs, regime, name) for name in names]
     return tuple(figure for figure in made if figure is not None)
-
-
-def main_runs(results: Results) -> list[Run]:
-    """The runs that are compared: a sweep's other rates have a section of their own, and the gate's runs have none."""
-    return [run for run in results.runs if run.planned.role == "compared"]
 
 
 def _grid(results: Results, runs: Iterable[Run | TableRun], column: str) -> list[int]:

@@ -11,7 +11,7 @@ import altair as alt
 
 from ablationlab.core.format import count
 from ablationlab.core.grouping import grouped
-from ablationlab.report.charts.curves import main_runs, round_to
+from ablationlab.report.charts.curves import round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def evaluated(results: Results, regime: str) -> Iterator[tuple[Run, Evaluation]]:
     """The runs of a regime that were evaluated, with their evaluation."""
-    for run in main_runs(results):
+    for run in results.compared:
         if run.regime == regime and run.evaluation is not None and run.evaluation.status != "not-evaluable":
             yield run, run.evaluation
 

@@ -9,7 +9,6 @@ import altair as alt
 from ablationlab.analysis.wording import instability
 from ablationlab.core.format import p_clause, setting
 from ablationlab.records.settings import TUNED
-from ablationlab.report.charts.curves import main_runs
 from ablationlab.report.charts.theme import (
     BAD,
     BY_REGIME,
@@ -237,7 +236,7 @@ def _ended(results: Results) -> list[dict[str, Any]]:
     analysis = results.analysis
     if analysis is None or analysis.stability is None:
         return []
-    own = {run.id for run in main_runs(results)}
+    own = {run.id for run in results.compared}
     rows = []
     for run in analysis.stability.runs:
         if run.run not in own and run.regime != TUNED and own:

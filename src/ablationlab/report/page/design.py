@@ -76,7 +76,7 @@ def _corpus(corpus: Corpus) -> str:
 
 def runs_words(results: Results) -> str:
     """What the runs are: those that are compared, as a product where they are one, and the others by what they are for."""
-    compared = [run for run in results.runs if run.planned.role == "compared"]
+    compared = results.compared
     names: dict[str, set[Any]] = {
         "variant": {run.variant for run in compared},
         "seed": {run.seed for run in compared},

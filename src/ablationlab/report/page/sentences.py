@@ -126,8 +126,8 @@ def ngrams(results: Results) -> str:
     losses = results.plan.reference_losses if results.plan is not None else {}
     finals = [
         loss
-        for run in results.runs
-        if run.variant == results.baseline and run.regime == results.regimes[0] and run.planned.role == "compared"
+        for run in results.compared
+        if run.variant == results.baseline and run.regime == results.regimes[0]
         if (loss := run.metric("validation_loss")) is not None
     ]
     models = {name: loss for name, loss in losses.items() if name != "uniform"}
