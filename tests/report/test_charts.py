@@ -432,7 +432,8 @@ def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp
 
     class Bundler:
         def submit(self, name: str, snippet: str) -> Future[str]:
-            asked.append((name, snippet))
+            if name == "bundle":  # not the charts that try the engine
+                asked.append(snippet)
             done: Future[str] = Future()
             done.set_result("let line = 1;\r\nlet end = 'ä';")
             return done
@@ -440,12 +441,12 @@ def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp
     monkeypatch.setattr(convert, "start_converters", Bundler)
     first = convert.javascript("x")
     assert convert.javascript("x") == first == "let line = 1;\r\nlet end = 'ä';"
-    assert asked == [("bundle", "x")]
+    assert asked == ["x"]
     (kept,) = (tmp_path / "javascript").iterdir()
     kept.write_text(kept.read_text().replace("line", "evil"))
     assert convert.javascript("x") == first
     assert convert.javascript("y") == first
-    assert asked == [("bundle", "x"), ("bundle", "x"), ("bundle", "y")]
+    assert asked == ["x", "x", "y"]
 
 
 def test_a_legend_lists_the_variants_that_are_drawn_and_no_other():
