@@ -156,19 +156,18 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
         rates=usable_rates(dataset.sweep, dataset.variants),
         survival=survival(dataset.runs, dataset.regimes, dataset.variants, dataset.baseline),
         **vars(
-            Contrasts.of(
-                dataset.runs,
-                dataset.regimes,
-                dataset.variants,
-                dataset.pairs(),
-                {regime: dataset.seeds_of(regime) for regime in dataset.regimes},
-                dataset.stability.failures,
-                dataset.baseline,
-                alpha,
-                swept_places(comparisons, dataset.baseline),
-                frozenset(dataset.variants) - dataset.added if dataset.registered else frozenset(),
-                _pairing(dataset.source, dataset.unpaired),
-            )
+            StabilityQuestion(
+                regimes=dataset.regimes,
+                variants=dataset.variants,
+                baseline=dataset.baseline,
+                pairs=dataset.pairs(),
+                seeds={regime: dataset.seeds_of(regime) for regime in dataset.regimes},
+                pairing=_pairing(dataset.source, dataset.unpaired),
+                failures=dataset.stability.failures,
+                alpha=alpha,
+                swept=swept_places(comparisons, dataset.baseline),
+                sealed=frozenset(dataset.variants) - dataset.added if dataset.registered else frozenset(),
+            ).answered(dataset.runs)
         ),
     )
 
@@ -238,63 +237,126 @@ class Contrasts:
     gains: tuple[StabilityGain, ...]
     parts: tuple[StabilityGain, ...]
 
-    @classmethod
-    def of(
-        cls,
-        runs: Sequence[RunStability],
-        regimes: Sequence[str],
-        variants: Sequence[str],
-        pairs: Sequence[tuple[str, str]],
-        seeds: Mapping[str, Sequence[Seed]],
-        failures: Sequence[str],
-        baseline: str,
-        alpha: float,
-        swept: int,
-        sealed: Collection[str],
-        pairing: Pairing,
-    ) -> Contrasts:
-        """*swept*: registered comparisons over a sweep, which are places too. Tuned arms are none: their rates may differ.
 
-        *sealed*: variants of a registered study. What joins it later is corrected for every place, and no place of theirs.
-        """
+@dataclass(frozen=True)
+class StabilityQuestion:
+    """What is asked about the stability of runs.
+
+    *pairs*: variant and reference. *seeds*: those promised, by regime. *swept*: registered comparisons over a sweep, which
+    are places too. *sealed*: variants of a registered study; what joins it later is corrected for every place, and no place
+    of theirs.
+    """
+
+    regimes: Sequence[str]
+    variants: Sequence[str]
+    baseline: str
+    pairs: Sequence[tuple[str, str]]
+    seeds: Mapping[str, Sequence[Seed]]
+    pairing: Pairing
+    failures: Collection[str]
+    alpha: float
+    swept: int
+    sealed: Collection[str]
+
+    def answered(self, runs: Sequence[RunStability]) -> Contrasts:
+        """Tuned arms are no places: their rates may differ."""
         asked = {(run.variant, run.regime) for run in runs}  # planned: a place whose runs are missing stays one
         looked_at = [
-            (variant, regime)
-            for regime in regimes
-            for variant in variants
-            if variant != baseline and regime != TUNED and {(variant, regime), (baseline, regime)} <= asked
+            variant
+            for regime in self.regimes
+            for variant in self.variants
+            if variant != self.baseline and regime != TUNED and {(variant, regime), (self.baseline, regime)} <= asked
         ]
-        every = max(1, len(looked_at) * len(failures) + swept)
-        registered = sum(variant in sealed for variant, _ in looked_at)
-        places = max(1, registered * len(failures) + swept) if sealed else every
+        every = max(1, len(looked_at) * len(self.failures) + self.swept)
+        registered = sum(variant in self.sealed for variant in looked_at)
+        places = max(1, registered * len(self.failures) + self.swept) if self.sealed else every
         by_arm = grouped(((run.variant, run.regime), run) for run in runs)
         arms = tuple(
-            _arm(variant, regime, by_arm.get((variant, regime), [])) for regime in regimes for variant in variants
+            _arm(variant, regime, by_arm.get((variant, regime), []))
+            for regime in self.regimes
+            for variant in self.variants
         )
         gains = {
             failure: tuple(
-                _gain(
-                    by_arm,
-                    failure,
-                    (variant, reference),
-                    regime,
-                    seeds[regime],
-                    alpha,
-                    (places if variant in sealed else every)
-                    if failure in failures and reference == baseline and regime != TUNED
-                    else None,
-                    variant in sealed,
-                    pairing,
-                )
-                for regime in regimes
-                for variant, reference in pairs
+                self._gain(by_arm, failure, pair, regime, places if pair[0] in self.sealed else every)
+                for regime in self.regimes
+                for pair in self.pairs
             )
             for failure in Failure
         }
         whole = gains.pop(Failure.UNSTABLE)
         curves = any(run.reason not in (Instability.NOT_A_NUMBER, Instability.SPIKES_UNKNOWN) for run in runs)
         parts = tuple(gain for part in gains.values() for gain in part) if curves else ()
-        return cls(places, arms, whole, parts)
+        return Contrasts(places, arms, whole, parts)
+
+    def _gain(
+        self,
+        runs: Mapping[tuple[str, str], Sequence[RunStability]],
+        failure: Failure,
+        pair: tuple[str, str],
+        regime: str,
+        places: int,
+    ) -> StabilityGain:
+        variant, reference = pair
+        promised = self.seeds[regime]
+        level = round(1 - max(self.alpha, 1e-12), 12)  # a first look may spend next to nothing
+        fails = [
+            {run.seed: _fails(run, failure) for run in runs.get((arm, regime), ()) if run.unstable is not None}
+            for arm in pair
+        ]
+        seeds = [seed for seed in promised if seed in fails[0] and seed in fails[1]]
+        p: float | None = None
+        test: Literal["mcnemar", "fisher"] = "mcnemar"
+        if self.pairing == "never" or (self.pairing == "if-shared" and not seeds):
+            gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
+            single = [run.seed for run in runs.get((variant, regime), ()) if run.unstable is None]
+            broken, failed = len(single), 0
+            if gain.n and broken and (gain.estimate or 0.0) > 0:
+                counted = independent_gain([*fails[0].values(), *[True] * broken], [*fails[1].values()], level=level)
+                counts = counted.variant_unstable, gain.reference_unstable, counted.variant_runs, gain.reference_runs
+                p = fisher_p(*counts) if (counted.estimate or 0.0) > 0 else 1.0
+                gain = _as_bounded(gain, counted)
+            elif gain.n:
+                p = fisher_p(gain.variant_unstable, gain.reference_unstable, gain.variant_runs, gain.reference_runs)
+        else:
+            gain = stability_gain(*([by_seed[seed] for seed in seeds] for by_seed in fails), level=level)
+            single = [seed for seed in promised if (seed in fails[0]) != (seed in fails[1])]
+            broken = sum(fails[0].get(seed, True) and not fails[1].get(seed, False) for seed in single)
+            failed = sum(fails[0].get(seed, False) for seed in single)
+            if seeds and gain.rescued is not None and gain.broken is not None:
+                if broken and gain.rescued > gain.broken:
+                    p = mcnemar_p(gain.rescued, min(gain.broken + broken, gain.rescued))
+                    there = [seed for seed in promised if seed in fails[0] or seed in fails[1]]
+                    arms = [fails[0].get(seed, True) for seed in there], [fails[1].get(seed, False) for seed in there]
+                    gain = _as_bounded(gain, stability_gain(*arms, level=level))
+                else:
+                    p = mcnemar_p(gain.rescued, gain.broken)
+        tested = places if failure in self.failures and reference == self.baseline and regime != TUNED else None
+        adjusted = None if p is None or tested is None else min(1.0, p * tested)
+        shown = adjusted is not None and adjusted <= self.alpha
+        outcome: StabilityOutcome = "not-tested" if adjusted is None else "not-shown"
+        if shown:
+            outcome = "more-stable" if (gain.estimate or 0.0) > 0 else "less-stable"
+        part = "" if failure == Failure.UNSTABLE else f"{failure}/"
+        return StabilityGain(
+            **vars(gain),
+            id=f"stability/{part}{regime}/{variant}:{reference}",
+            failure=failure,
+            variant=variant,
+            reference=reference,
+            regime=regime,
+            planned_pairs=len(promised) if test == "mcnemar" else gain.n,
+            single=len(single),
+            single_broken=broken,
+            single_failed=failed,
+            test=test,
+            p=p,
+            registered=variant in self.sealed and tested is not None,
+            places=tested,
+            p_adjusted=adjusted,
+            outcome=outcome,
+            caveats=tuple(_caveats(gain, len(promised))) if test == "mcnemar" else (),
+        )
 
 
 def swept_places(comparisons: Sequence[Comparison], baseline: str) -> int:
@@ -354,77 +416,6 @@ def mcnemar_p(rescued: int, broken: int) -> float | None:
     """Exact and two-sided; pairs that agree say nothing."""
     variant, reference = [0.0] * rescued + [1.0] * broken + [0.0], [1.0] * rescued + [0.0] * broken + [0.0]
     return mcnemar_tests(item_pairs(variant, reference))[0].p
-
-
-def _gain(
-    runs: Mapping[tuple[str, str], Sequence[RunStability]],
-    failure: Failure,
-    pair: tuple[str, str],
-    regime: str,
-    promised: Sequence[Seed],
-    alpha: float,
-    places: int | None,
-    sealed: bool,
-    pairing: Pairing,
-) -> StabilityGain:
-    variant, reference = pair
-    level = round(1 - max(alpha, 1e-12), 12)  # a first look may spend next to nothing
-    fails = [
-        {run.seed: _fails(run, failure) for run in runs.get((arm, regime), ()) if run.unstable is not None}
-        for arm in pair
-    ]
-    seeds = [seed for seed in promised if seed in fails[0] and seed in fails[1]]
-    p: float | None = None
-    test: Literal["mcnemar", "fisher"] = "mcnemar"
-    if pairing == "never" or (pairing == "if-shared" and not seeds):
-        gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
-        single = [run.seed for run in runs.get((variant, regime), ()) if run.unstable is None]
-        broken, failed = len(single), 0
-        if gain.n and broken and (gain.estimate or 0.0) > 0:
-            counted = independent_gain([*fails[0].values(), *[True] * broken], [*fails[1].values()], level=level)
-            counts = counted.variant_unstable, gain.reference_unstable, counted.variant_runs, gain.reference_runs
-            p = fisher_p(*counts) if (counted.estimate or 0.0) > 0 else 1.0
-            gain = _as_bounded(gain, counted)
-        elif gain.n:
-            p = fisher_p(gain.variant_unstable, gain.reference_unstable, gain.variant_runs, gain.reference_runs)
-    else:
-        gain = stability_gain(*([by_seed[seed] for seed in seeds] for by_seed in fails), level=level)
-        single = [seed for seed in promised if (seed in fails[0]) != (seed in fails[1])]
-        broken = sum(fails[0].get(seed, True) and not fails[1].get(seed, False) for seed in single)
-        failed = sum(fails[0].get(seed, False) for seed in single)
-        if seeds and gain.rescued is not None and gain.broken is not None:
-            if broken and gain.rescued > gain.broken:
-                p = mcnemar_p(gain.rescued, min(gain.broken + broken, gain.rescued))
-                there = [seed for seed in promised if seed in fails[0] or seed in fails[1]]
-                arms = [fails[0].get(seed, True) for seed in there], [fails[1].get(seed, False) for seed in there]
-                gain = _as_bounded(gain, stability_gain(*arms, level=level))
-            else:
-                p = mcnemar_p(gain.rescued, gain.broken)
-    adjusted = None if p is None or places is None else min(1.0, p * places)
-    shown = adjusted is not None and adjusted <= alpha
-    outcome: StabilityOutcome = "not-tested" if adjusted is None else "not-shown"
-    if shown:
-        outcome = "more-stable" if (gain.estimate or 0.0) > 0 else "less-stable"
-    part = "" if failure == Failure.UNSTABLE else f"{failure}/"
-    return StabilityGain(
-        **vars(gain),
-        id=f"stability/{part}{regime}/{variant}:{reference}",
-        failure=failure,
-        variant=variant,
-        reference=reference,
-        regime=regime,
-        planned_pairs=len(promised) if test == "mcnemar" else gain.n,
-        single=len(single),
-        single_broken=broken,
-        single_failed=failed,
-        test=test,
-        p=p,
-        registered=sealed and places is not None,
-        places=places,
-        p_adjusted=adjusted,
-        outcome=outcome,
-        caveats=tuple(_caveats(gain, len(promised))) if test == "mcnemar" else (),
-    )
 
 
 def _as_bounded(gain: Gain, counted: Gain) -> Gain:

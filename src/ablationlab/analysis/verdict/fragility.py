@@ -11,7 +11,7 @@ import numpy as np
 from ablationlab.analysis.comparisons import corrected, unmeasured
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.power import alpha_per_test, can_show, sure_effect
-from ablationlab.analysis.stability import Contrasts, swept_places
+from ablationlab.analysis.stability import StabilityQuestion, swept_places
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.rules import decision_of
 from ablationlab.core.seeding import stream
@@ -100,22 +100,21 @@ def without(analysis: Analysis, seed: Seed) -> Analysis:
     stability = analysis.stability
     if stability is not None:
         others = [run for run in stability.runs if run.seed != seed]
-        contrasts = Contrasts.of(
-            others,
-            analysis.regimes,
-            analysis.variants,
-            [(gain.variant, gain.reference) for gain in stability.gains if gain.regime == analysis.regimes[0]],
-            {
+        contrasts = StabilityQuestion(
+            regimes=analysis.regimes,
+            variants=analysis.variants,
+            baseline=analysis.baseline,
+            pairs=[(gain.variant, gain.reference) for gain in stability.gains if gain.regime == analysis.regimes[0]],
+            seeds={
                 regime: list(dict.fromkeys(run.seed for run in others if run.regime == regime))
                 for regime in analysis.regimes
             },
-            sorted({gain.failure for gain in (*stability.parts, *stability.gains) if gain.places}),
-            analysis.baseline,
-            stability.alpha,
-            swept_places(comparisons, analysis.baseline),
-            {gain.variant for gain in (*stability.parts, *stability.gains) if gain.registered},
-            "never" if any(gain.test == "fisher" for gain in stability.gains) else "always",
-        )
+            pairing="never" if any(gain.test == "fisher" for gain in stability.gains) else "always",
+            failures={gain.failure for gain in (*stability.parts, *stability.gains) if gain.places},
+            alpha=stability.alpha,
+            swept=swept_places(comparisons, analysis.baseline),
+            sealed={gain.variant for gain in (*stability.parts, *stability.gains) if gain.registered},
+        ).answered(others)
         stability = stability.model_copy(update=vars(contrasts))
     return analysis.model_copy(
         update={"comparisons": (*comparisons, *rest), "families": tuple(families), "stability": stability}
