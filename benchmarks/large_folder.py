@@ -10,6 +10,7 @@ processor time, its peak memory and the size of what it wrote.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import io
 import os
@@ -75,6 +76,7 @@ def measured(name: str, call: Callable[[], object]) -> None:
         except SystemExit as ended:
             code = int(ended.code or 0)
         finally:
+            atexit._run_exitfuncs()  # chart converters are waited for, which counts their time
             sys.stderr.flush()
             os._exit(code)
     _, status, used = os.wait4(child, 0)

@@ -10,7 +10,7 @@ NAMES = ("ABEL", "BRUNO", "CLARA", "DORIS", "EMIL", "FELIX", "GRETA", "HUGO", "I
 
 def play(size: int = 60_000, seed: int = 5) -> str:
     rng = np.random.default_rng(seed)
-    vocabulary = ["".join(rng.choice(SYLLABLES, size=rng.integers(1, 4))) for _ in range(260)]
+    vocabulary = np.array(["".join(rng.choice(SYLLABLES, size=rng.integers(1, 4))) for _ in range(260)])
     weights = 1 / np.arange(4, 4 + len(vocabulary))
     weights /= weights.sum()
     text = "\n"

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 import subprocess
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -430,23 +429,19 @@ def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp
     monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path))
     asked = []
 
-    class Bundler:
-        def submit(self, name: str, snippet: str) -> Future[str]:
-            if name == "bundle":  # not the charts that try the engine
-                asked.append(snippet)
-            done: Future[str] = Future()
-            done.set_result("let line = 1;\r\nlet end = 'ä';")
-            return done
+    def bundler(name: str, snippet: str) -> str:
+        asked.append((name, snippet))
+        return "let line = 1;\r\nlet end = 'ä';"
 
-    monkeypatch.setattr(convert, "start_converters", Bundler)
+    monkeypatch.setattr(convert, "_drawn", bundler)
     first = convert.javascript("x")
     assert convert.javascript("x") == first == "let line = 1;\r\nlet end = 'ä';"
-    assert asked == ["x"]
+    assert asked == [("bundle", "x")]
     (kept,) = (tmp_path / "javascript").iterdir()
     kept.write_text(kept.read_text().replace("line", "evil"))
     assert convert.javascript("x") == first
     assert convert.javascript("y") == first
-    assert asked == ["x", "x", "y"]
+    assert asked == [("bundle", "x"), ("bundle", "x"), ("bundle", "y")]
 
 
 def test_a_legend_lists_the_variants_that_are_drawn_and_no_other():

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
@@ -12,6 +11,8 @@ SIZES = [1e6, 1e7, 1e8, 1e9]
 
 
 def test_equal_errors_without_noise_between_studies_give_weighted_least_squares():
+    import statsmodels.api as sm  # a second, in every process that collects the tests
+
     effects, errors = [0.50, 0.42, 0.29, 0.21], [0.1, 0.1, 0.2, 0.1]
     found = trend(SIZES, effects, errors)
     expected = sm.WLS(effects, sm.add_constant(np.log10(SIZES)), weights=1 / np.square(errors)).fit()

@@ -165,7 +165,7 @@ def recoloured(spec: Any) -> Any:
 
 
 #: Runs that charts of single runs draw.
-MOST_DRAWN = 2_000
+MOST_DRAWN = 600
 
 
 def drawn_seeds(results: Results) -> frozenset[Seed]:
