@@ -306,3 +306,23 @@ def test_a_folder_with_other_settings_is_refused_by_the_keys_that_differ(command
     assert "holds another study, or this one with other settings" in errors
     assert "contrasts" in errors
     assert ResultsFolder(results).plan.read_bytes() == before
+
+
+def test_ls_names_few_verdicts_and_counts_many(monkeypatch):
+    from types import SimpleNamespace
+
+    from ablationlab.report.terminal import browse
+
+    monkeypatch.setattr(browse, "decided_again", lambda results: results)
+
+    def told(decisions, regimes=("default",)):
+        verdicts = [
+            SimpleNamespace(variant=f"v{number}", regime=regime, decision=decision)
+            for regime in regimes
+            for number, decision in enumerate(decisions)
+        ]
+        return browse._decisions(SimpleNamespace(regimes=regimes, verdict=SimpleNamespace(verdicts=verdicts)))
+
+    assert told(["tie", "adopt", "tie"]) == "v0, v2: tie; v1: adopt"
+    assert told(["tie", "adopt"], ("a", "b")) == "v0 (a), v0 (b): tie; v1 (a), v1 (b): adopt"
+    assert told(["tie", "adopt", "tie"], ("a", "b")).replace("\N{NO-BREAK SPACE}", " ") == "4 tie, 2 adopt"

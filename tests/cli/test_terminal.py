@@ -32,6 +32,43 @@ def test_output_through_a_pipe_honours_columns(cli, monkeypatch, verb, width):
     assert max(map(cell_len, output.splitlines())) <= width
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_an_unknown_study_lists_the_names_most_like_it_within_the_width(cli, monkeypatch, study_file, width):
+    for number in range(40):
+        study_file(name=f"embedding-norm-of-many-{number}.toml")
+    monkeypatch.setenv("COLUMNS", str(width))
+    message = cli("plan", "embedding-norm-of-mani-7")[2]
+    assert "did you mean 'embedding-norm-of-many-7'?" in " ".join(message.split())
+    assert message.count("embedding-norm-of-many-") == 13  # the guess, and twelve
+    assert "and 28 more" in " ".join(message.split())
+    lines = message.splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(line.startswith("    ") for line in lines[2:])
+
+
+def test_a_command_to_copy_has_a_line_of_its_own_where_it_does_not_fit(monkeypatch, capsys):
+    for width, lines in (
+        (80, ["Train it with: ablationlab run study.toml"]),
+        (30, ["Train it with:", "  ablationlab run study.toml"]),
+    ):
+        monkeypatch.setenv("COLUMNS", str(width))
+        common.Printer().command("Train it with:", "ablationlab run study.toml")
+        assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_check_fits_the_width(cli, monkeypatch):
+    from ablationlab.instrument import own_code
+
+    found = {"error": 0.000231, "parameter": "blocks.0.final_norm.gain.of.a.long.name"}
+    tests = [own_code.CodeCheck("mlp gated", "gradients against differences", True, found)]
+    monkeypatch.setattr(own_code, "check_code", lambda *_: tests)
+    monkeypatch.setenv("COLUMNS", "80")
+    code, output, _ = cli("check", "mine.py")
+    assert code == 0
+    assert max(map(cell_len, output.splitlines())) <= 80
+    assert "(blocks.0.final_norm.gain.of.a.long.name)" in output
+
+
 def test_only_the_first_page_of_help_speaks_of_debug(cli):
     assert "--debug" in cli("--help")[1]
     assert "--debug" not in cli("run", "--help")[1]

@@ -23,7 +23,7 @@ from ablationlab.report.paper.build import read_template
 from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
-from ablationlab.report.paper.study import front_words, setting_words
+from ablationlab.report.paper.study import front_words, setting_words, short_formula
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.study.text import read_text
 from analysis.builder import outcome, seal_again, study
@@ -409,6 +409,12 @@ def test_arms_that_differ_before_block_1_are_told_apart():
         ["block 1 reads √d · (E_tok)"],
         ["block 1 reads RMSNorm(E_tok)"],
     ]
+
+
+def test_a_formula_is_cut_only_where_the_rest_is_said_elsewhere():
+    assert short_formula("LN(E_tok) = (x - mean) / sqrt(var + 1e-5)", 1e-5) == "LN(E_tok), ε = 10⁻⁵"
+    assert short_formula("x - mean(x), x = E_tok + E_pos", None) == "x - mean(x), x = E_tok + E_pos"
+    assert short_formula("E_tok + E_pos", None) == "E_tok + E_pos"
 
 
 def test_settings_of_an_arm_are_told_in_words():

@@ -114,7 +114,7 @@ def evaluate(
         raise AblationLabError(
             f"{results}: {why}. Each is recorded as not evaluable; `ablationlab analyze` counts them"
         )
-    printer.text(f"Next: ablationlab analyze {results}")
+    printer.command("Next:", f"ablationlab analyze {results}")
     return 0
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
+import shutil
 import sys
+import textwrap
 
 from cyclopts import UNSET, App, CycloptsError, Parameter, ValidationError
 
@@ -51,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
             output.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to fail
 
     def tell(text: str) -> None:  # without rich, which imports more as it prints: memory may have ended
-        print(f"error: {printable(text)}", file=sys.stderr)
+        print(fitted(f"error: {printable(text)}"), file=sys.stderr)
 
     try:
         sys.exit(app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or OK)
@@ -89,6 +92,21 @@ def main(arguments: list[str] | None = None) -> None:
             )
         tell(f"{what}\n{why}")
         sys.exit(FAILED)
+
+
+def fitted(text: str) -> str:
+    """A message in lines that fit the terminal, or COLUMNS; broken between words alone, and indented as they were."""
+    if not (os.environ.get("COLUMNS") or sys.stderr.isatty()):
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = []
+    for line in text.split("\n"):
+        mark = re.match(r" *(?:- )?", line)
+        further = " " * (0 if mark is None else mark.end())
+        lines += textwrap.wrap(
+            line, max(20, width), subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
 
 
 #: What Python, torch and the system say where memory ends, here or in a worker.

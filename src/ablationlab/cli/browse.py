@@ -81,9 +81,9 @@ def init(
         answers["corpus"] = os.path.relpath(Path(answers["corpus"]).expanduser(), target.parent)
     text = starter(**answers, folder=target.parent)
     schema_file = write_starter(target, text)
-    printer.text(
-        f"Written: {target}, {schema_file}. Cost and runs: ablationlab plan {target}. Start: ablationlab run {target}"
-    )
+    printer.text(f"Written: {target}, {schema_file}.")
+    printer.command("Cost and runs:", f"ablationlab plan {target}")
+    printer.command("Start:", f"ablationlab run {target}")
     return 0
 
 

@@ -142,6 +142,14 @@ class Printer:
             else:
                 self.console.print(part, markup=False, highlight=False)
 
+    def command(self, words: str, command: str) -> None:
+        """Words and a command to copy, which never breaks: where both do not fit in a line, it has one of its own."""
+        line = f"{words} {command}"
+        if max(map(len, line.split("\n"))) > self.console.width:
+            self.text(words)
+            line = f"  {command}"
+        self.text(line, wrap=False)
+
     def paths(self, *paths: Path) -> None:
         """Paths, one per line, which a terminal that can makes links."""
         from rich.text import Text
@@ -222,9 +230,8 @@ class RunView:
                 out.paths(*paths)
             case pipeline.ReportFailed(results, error):
                 self._bars.close()
-                out.text(
-                    f"No report: {error}\nThe study is done; write its report with: ablationlab report {results.path}"
-                )
+                words = f"No report: {error}\nThe study is done; write its report with:"
+                out.command(words, f"ablationlab report {results.path}")
             case _:
                 self._training(event)
         self._printed = True
@@ -274,7 +281,9 @@ class RunView:
             out.parts(results_table(plan, read_runs(plan, results)))
         out.line()
         out.parts(*verdict_view(analysis, verdict))
-        out.text(f"\nEvery comparison: ablationlab analyze {results.path}. Every run:")
+        out.line()
+        out.command("Every comparison:", f"ablationlab analyze {results.path}")
+        out.text("Every run:")
         out.paths(results.runs)
 
     def writing(self, part: str, number: int, of: int) -> None:

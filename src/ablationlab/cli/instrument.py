@@ -173,7 +173,9 @@ def check(
     a resumed run with an uninterrupted one, and declared FLOPs with counted ones. Exits with 1 if a test fails.
     """
     from ablationlab.analysis.wording import filled
+    from ablationlab.core.grouping import grouped
     from ablationlab.instrument.own_code import check_code
+    from ablationlab.report.table import Table
 
     checks = check_code(*files)
     printer = Printer()
@@ -182,11 +184,17 @@ def check(
             f"{', '.join(map(str, files))}: no part, optimizer or schedule is registered; there is nothing to test."
         )
         return 0
-    width = max(len(result.thing) for result in checks)
-    for result in checks:
-        state = "ok" if result.passed else "FAILED"
-        found = result.error or filled(_FOUND[result.test], result.found)
-        printer.text(f"{result.thing:<{width}}  {result.test:<30}  {state:<6}  {found}", wrap=False)
+    for thing, tests in grouped((result.thing, result) for result in checks).items():
+        rows = [
+            (
+                "ok" if result.passed else "FAILED",
+                result.test,
+                result.error or filled(_FOUND[result.test], result.found),
+            )
+            for result in tests
+        ]
+        printer.console.print(Table.simple(thing, ["", "test", "found"], rows).terminal())
+        printer.line()
     failed = sum(not result.passed for result in checks)
-    printer.text(f"\n{len(checks) - failed} of {len(checks)} tests passed.")
+    printer.text(f"{len(checks) - failed} of {len(checks)} tests passed.")
     return 1 if failed else 0

@@ -138,13 +138,14 @@ def plan(
     if timestamp:
         deposit = results.path / "deposit.json"
         Deposit.of(sealed).replace(deposit)
-        printer.text(
+        printer.command(
             f"{deposit} names the plan by its hash. Deposit it where others date it (OSF, Zenodo, a public repository, an "
-            f"RFC 3161 service); later: ablationlab verify {results.path} --deposited COPY"
+            "RFC 3161 service); later:",
+            f"ablationlab verify {results.path} --deposited COPY",
         )
-    printer.text(
-        f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with: "
-        f"{_again(study, out, set_, device, workers)}"
+    printer.command(
+        f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with:",
+        _again(study, out, set_, device, workers),
     )
     return 0
 
@@ -252,7 +253,7 @@ def run(
         again += " --accept-drift" if accept_drift else ""
         again += " --trust-code" if trust_code else ""
         again += "" if report else " --no-report"
-        printer.text(f"Stopped at a step boundary; what was in training has its checkpoint. Continue with: {again}")
+        printer.command("Stopped at a step boundary; what was in training has its checkpoint. Continue with:", again)
         return INTERRUPTED
     return 0
 

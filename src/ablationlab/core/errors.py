@@ -28,6 +28,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+#: Of more names than this, an error lists those most like the one that was given.
+_MOST_ALLOWED = 12
+
 
 class AblationLabError(Exception):
     """Anything that the user can fix; its text says what, where and how."""
@@ -58,7 +61,11 @@ class Problem:
     @classmethod
     def unknown(cls, key: str, kind: str, name: str, allowed: Iterable[str]) -> Problem:
         known = list(allowed)
-        return cls(key, f"unknown {kind}", repr(name), ", ".join(known), nearest(name, known), True)
+        shown = known
+        if len(known) > _MOST_ALLOWED:
+            alike = get_close_matches(name, known, n=_MOST_ALLOWED, cutoff=0)
+            shown = [*(other for other in known if other in alike), f"and {len(known) - len(alike)} more"]
+        return cls(key, f"unknown {kind}", repr(name), ", ".join(shown), nearest(name, known), True)
 
     def under(self, prefix: str) -> Problem:
         """The same problem inside a table."""

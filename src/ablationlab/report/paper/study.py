@@ -225,8 +225,7 @@ class StudyView:
             return "; ".join(f"{key} = {_value(flat[key])}" for key in declared.settings if key in flat)
         if declared.formula:
             front = run.model.front
-            eps = f", ε = {format.setting(front.eps)}" if front.norm in ("layernorm", "rmsnorm") else ""
-            return declared.formula.split(" = ")[0] + eps
+            return short_formula(declared.formula, front.eps if front.norm in ("layernorm", "rmsnorm") else None)
         base = self.first_run(self.baseline)
         if variant == self.baseline and self.plan.study.factors is not None:
             return "the first level of every factor"
@@ -675,6 +674,13 @@ def setting_words(key: str, value: object) -> str:
         return _MEASURED[key].format(_value(value))
     known = _SETTINGS.get(key, {}).get(value) if isinstance(value, str | bool) else None
     return known or f"{key.replace('_', ' ')} {_value(value)}"
+
+
+def short_formula(formula: str, eps: float | None) -> str:
+    """``LN(E_tok + E_pos), ε = 10⁻⁵``: without what the name of the norm says; a formula that says what x is stays whole."""
+    if ", x = " in formula:
+        return formula
+    return formula.split(" = ")[0] + ("" if eps is None else f", ε = {format.setting(eps)}")
 
 
 def front_words(model: ModelConfig, baseline: ModelConfig) -> list[str]:

@@ -17,6 +17,7 @@ from ablationlab.analysis.wording import difference_of
 from ablationlab.analysis.wording import stale as stale_words
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain, setting
+from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
@@ -37,6 +38,8 @@ from ablationlab.tasks.request import is_file
 if TYPE_CHECKING:
     from ablationlab.records.run import FloatArray
 
+#: Verdicts that `ls` names; more are counted.
+MOST_NAMED = 4
 #: How deep `ls` looks, and folders that it does not enter.
 _DEPTH = 4
 _SKIPPED = frozenset({"node_modules", "runs", "figures", "tables", "wandb", "mlruns", "__pycache__", "site-packages"})
@@ -137,10 +140,13 @@ def _decisions(results: Results) -> str:
         damage = results.reader.damage.get("verdict.json")
         return "no verdict yet" if damage is None else f"verdict.json {damage.text}"
     where = len(results.regimes) > 1
-    return "; ".join(
-        f"{verdict.variant}{f' ({verdict.regime})' if where else ''}: {verdict.decision}"
+    decided = grouped(
+        (verdict.decision, f"{verdict.variant}{f' ({verdict.regime})' if where else ''}")
         for verdict in results.verdict.verdicts
     )
+    if len(results.verdict.verdicts) <= MOST_NAMED:
+        return "; ".join(f"{', '.join(names)}: {decision}" for decision, names in decided.items())
+    return ", ".join(f"{count(len(names))}\N{NO-BREAK SPACE}{decision}" for decision, names in decided.items())
 
 
 def _run_count(study: Study) -> int:
