@@ -282,14 +282,12 @@ def test_numbers_lead_to_where_they_come_from(small_seen: Any, small: Path):
 
 
 def test_theme_and_keyboard(visit: Callable[..., Any], small: Path):
-    seen = visit(small.as_uri())
-    page = seen.page
+    page = visit(small.as_uri(), ready=False).page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.locator("#theme").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    page.wait_for_timeout(500)
     unreached = page.evaluate(
         "[...document.querySelectorAll('button, select, a[href], .scroll')].filter(one => one.tabIndex < 0).length"
     )
