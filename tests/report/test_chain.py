@@ -19,6 +19,7 @@ from ablationlab.records.seal import RunSeal
 from ablationlab.records.storage import sha256_file
 from ablationlab.records.verdict import Decision, Verdict
 from ablationlab.report.chain import chain
+from ablationlab.report.live import Live
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.notebook import load_results
 from analysis.builder import build, study
@@ -225,6 +226,25 @@ def test_a_link_to_nowhere_in_the_place_of_a_folder_is_named(folder, place, cli)
         code, output, errors = cli(verb, folder, *(["--out", folder / "out"] if verb == "paper" else []))
         assert code, verb
         assert f"{place} is neither a folder nor a link to one" in " ".join((output + errors).split()), verb
+
+
+@pytest.mark.parametrize(
+    "put",
+    [os.mkfifo, lambda path: path.symlink_to(path.name), lambda path: path.write_text("[" * 9999)],
+    ids=["pipe", "loop", "deep"],
+)
+def test_an_amendment_that_cannot_be_read_is_named_and_not_the_plan(folder, cli, put):
+    path = folder / "amendments" / "0001.json"
+    path.parent.mkdir()
+    put(path)
+    for verb in ("verify", "ls", "diff", "status", "paper"):
+        more = {"diff": [folder], "paper": ["--out", folder / "out"]}.get(verb, [])
+        code, output, errors = cli(verb, folder, *more)
+        said = " ".join((output + errors).split())
+        assert (code != 0 or verb == "ls", "amendments/0001.json" in said) == (True, True), verb
+        assert "Restore it: the runs are judged by it" in said, verb
+        assert "plan.lock /" not in said, verb
+    assert Live(folder).state()["waiting"].startswith(f"{path} ")
 
 
 def test_a_run_that_was_moved_is_found_by_a_link(folder):

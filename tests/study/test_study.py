@@ -787,6 +787,7 @@ def test_the_pilot_is_shorter_and_at_a_constant_rate():
         ({"question": "x" * 10_001}, "question: has 10,001 characters; allowed: up to 10,000"),
         ({"variants": ["none", "x" * 20_000]}, r"variants\[1\]: has 20,000 characters"),
         ({"seeds": list(range(20_001))}, "seeds: has 20,001 items; allowed: up to 20,000"),
+        ({"variants": [f"v{number}" for number in range(1001)]}, "variants: has 1,001 items; allowed: up to 1,000"),
         ({"regimes": {"x" * 10_001: {}}}, "regimes: has a key that is too long"),
         ({"noise": {"init": [[0] * 20_000] * 6}}, "noise.init.*has 20,000 items"),
     ],
@@ -794,6 +795,16 @@ def test_the_pilot_is_shorter_and_at_a_constant_rate():
 def test_a_value_beyond_any_study_is_refused_before_it_is_looked_into(study_table, changes, says):
     with pytest.raises(StudyError, match=says):
         parse_study(study_table(changes))
+
+
+def test_many_problems_are_a_message_of_a_page_or_two(study_table):
+    with pytest.raises(StudyError, match=r"  - and \d+ more$") as refused:
+        parse_study(study_table({"variants": list(range(1000)), "contrasts": list(range(1000))}))
+    assert len(refused.value.problems) > 1000
+    assert len(str(refused.value)) < 20_000
+    with pytest.raises(StudyError) as refused:
+        parse_study(study_table({"variants": [f"variant-{number}" for number in range(1000)]}))
+    assert len(str(refused.value)) < 300_000
 
 
 @pytest.mark.parametrize(

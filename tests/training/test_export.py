@@ -141,7 +141,7 @@ def test_the_checkpoint_of_another_run_is_not_exported(results, tmp_path):
 def test_a_run_in_the_folder_of_another_is_not_exported(results, tmp_path):
     held, name = run_of(results, "gradient-shrink"), run_of(results, "none").name
     swapped = shutil.copytree(held, tmp_path / name)
-    with pytest.raises(RecordError, match=f"holds the run {held.name}, not {name}"):
+    with pytest.raises(RecordError, match=f"seal.json belongs to {held.name}, not to {name}"):
         export(swapped, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
 

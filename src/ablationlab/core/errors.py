@@ -74,12 +74,17 @@ class Problem:
     def __str__(self) -> str:
         text = f"{self.key}: {self.message}" if self.key else self.message
         if self.value is not None:
-            text += f" (got {self.value})"
+            text += f" (got {self.value if len(self.value) <= 200 else f'{self.value[:200]}…'})"
         if self.nearest:  # before a list that may be long
             text += f"; did you mean {self.nearest!r}?"
         if self.allowed:
-            text += f" (allowed: {self.allowed})" if self.nearest else f"; allowed: {self.allowed}"
+            allowed = shortened(self.allowed)
+            text += f" (allowed: {allowed})" if self.nearest else f"; allowed: {allowed}"
         return text
+
+
+#: Problems that a message lists, at most.
+_MOST_PROBLEMS = 50
 
 
 class StudyError(AblationLabError):
@@ -89,7 +94,9 @@ class StudyError(AblationLabError):
         self.source = source
         self.problems = tuple(problems)
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        super().__init__(f"{source}: {count}\n" + "\n".join(f"  - {problem}" for problem in problems))
+        lines = [f"  - {problem}" for problem in problems[:_MOST_PROBLEMS]]
+        lines += [f"  - and {len(problems) - len(lines)} more"] if len(problems) > len(lines) else []
+        super().__init__(f"{source}: {count}\n" + "\n".join(lines))
 
 
 class PublishedError(StudyError):
@@ -109,7 +116,7 @@ class UnknownNameError(AblationLabError, ValueError):
         suggestion = nearest(name, self.allowed)
         self.like = tuple(like) if like is not None else (suggestion,) if suggestion else ()
         self.nearest = self.like[0] if self.like else None
-        every = f"known: {known or ', '.join(self.allowed)}"
+        every = f"known: {known or shortened(', '.join(self.allowed))}"
         more = f" Or: {', '.join(self.like[1:])}" if len(self.like) > 1 else ""
         hint = f"did you mean {self.nearest!r}?{more} ({every})" if self.nearest else every
         super().__init__(f"unknown {kind} {name!r}; {hint}")
@@ -172,6 +179,11 @@ class WorkerDied(RunFailure):
     def __init__(self, name: str, how: str) -> None:
         self.name, self.how = name, how
         super().__init__(f"a worker process ({name}) {how}; run the same command again to continue")
+
+
+def shortened(names: str, most: int = 4000) -> str:
+    """A list of names in a message, cut where it would fill pages."""
+    return names if len(names) <= most else f"{names[:most].rpartition(', ')[0]} and more"
 
 
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:

@@ -103,6 +103,7 @@ class Reader:
                 return None
             return reader(path) if self.cache is None else self._cached(self.cache, path, reader, beside)
         except (RecordError, OSError, ValueError) as error:
+            path = next((file for file in beside if str(error).startswith(f"{file} ")), path)
             name = path.relative_to(self.folder).as_posix()
             if isinstance(error, OSError):
                 error = RecordError(f"{path} cannot be read: {error.strerror}. {_mend(name)}")
@@ -170,7 +171,7 @@ def _what_was_altered(name: str, now: str, *, added: bool) -> str:
     if name == SUITE:
         what = "is missing, though runs were scored on its tasks"
     elif now == ABSENT:
-        what = "is missing, though it was sealed when its run ended"
+        what = "is missing, though its run has ended"
     elif added:
         return f"is not in the seal of its run: it was added later. Move it away; {_ACCEPT}"
     return f"{what}. {_mend(name)}; {_ACCEPT}"
@@ -414,8 +415,10 @@ class Results:
                 folder.check_planned()
             raise RecordError(f"{path} is not a results folder: it has neither plan.lock nor analysis.json")
         if plan is None and results.analysis is not None and results.analysis.source == "records":
-            damage = reader.damage.get(folder.plan.name)
-            raise RecordError(f"{folder.plan} {f'is missing. {MEND_PLAN}' if damage is None else damage.text}")
+            kinds = (folder.plan.name, LOOKS, AMENDMENTS)
+            lost = [damage for file, damage in reader.damage.items() if file.partition("/")[0] in kinds]
+            lost = lost or [Damage(folder.plan.name, f"is missing. {MEND_PLAN}")]
+            raise RecordError(f"{path / lost[0].file} {lost[0].text}")
         return results
 
     @cached_property

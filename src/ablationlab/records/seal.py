@@ -112,7 +112,9 @@ def check_sealed(folder: RunFolder, *paths: Path) -> None:
     """
     seal, name = RunSeal.read(folder.seal), folder.path.absolute().name
     if seal.id != name:
-        raise AlteredError(f"{folder.path} holds the run {seal.id}, not {name}: give the folder its run's name back")
+        raise AlteredError(
+            f"{folder.seal} belongs to {seal.id}, not to {name}. Give the folder its name back if it was renamed. {MEND_RUN}"
+        )
     for name in (path.relative_to(folder.path).as_posix() for path in paths):
         for file in [file for file in seal.files if file.startswith(f"{name}/")] or [name]:
             try:

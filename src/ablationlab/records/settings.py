@@ -61,8 +61,8 @@ ALPHA, LARGEST_ALPHA = 0.05, 0.2
 LARGEST_COUNT, LARGEST_INTEGER = 10**9, 2**53 - 1
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Natural = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST_COUNT)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST_COUNT)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 HalfOpen = Annotated[float, Field(ge=0, lt=1)]
 
@@ -451,7 +451,7 @@ class DataConfig(Frozen):
     """`char`, `byte` or `gpt2`."""
     validation: Fraction = 0.1
     """Share of the text, at its end, that is held out."""
-    mixture: Annotated[dict[str, Positive], Field(min_length=1)] | None = None
+    mixture: Annotated[dict[str, Annotated[float, Field(gt=0, le=LARGEST_INTEGER)]], Field(min_length=1)] | None = None
     """Corpora and their weights, for `corpus = "mixture"`. Weights are normalized."""
     overlap: Literal["remove-from-training", "keep"] = "remove-from-training"
     """What becomes of training text that a mixture also holds out or repeats."""

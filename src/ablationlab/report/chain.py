@@ -58,7 +58,10 @@ def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
     except RecordError as error:
         if not os.path.lexists(plan_file):
             raise
-        yield Link(plan_file.name, "differs", f"{error}. Nothing below it can be checked without it")
+        later = [file for kind in (LOOKS, AMENDMENTS) for file in (folder / kind, *folder.glob(f"{kind}/*"))]
+        blamed = next((file for file in later if str(error).startswith(f"{file} ")), plan_file)
+        text = f"{str(error).removeprefix(f'{blamed} ')}. Nothing below it can be checked without it"
+        yield Link(blamed.relative_to(folder).as_posix(), "differs", text)
         return
     plan = results.plan
     if plan is not None:

@@ -30,8 +30,9 @@ from ablationlab.study.trust import carried_code, remember
 
 #: Levels of tables and lists in a study file; the deepest setting has six.
 DEEPEST = 20
-#: Characters of a text or a name, and items of a list or a table. The texts of the paper are limited by their file.
-LONGEST_TEXT, MOST_ITEMS = 10_000, 20_000
+#: Characters of a text or a name, items of a list or a table, and whole numbers of a list, which may be seeds. The texts of
+#: the paper are limited by their file.
+LONGEST_TEXT, MOST_ITEMS, MOST_NUMBERS = 10_000, 1_000, 20_000
 _TOO_DEEP = Problem("", f"tables and lists are nested more than {DEEPEST} deep")
 
 
@@ -53,14 +54,13 @@ def _too_large(data: Mapping[str, Any]) -> Problem | None:
                 inner = ((f"{key}[{number}]", item) for number, item in enumerate(value))
             if inner:
                 items += len(value)
-                if len(value) > MOST_ITEMS or items > 5 * MOST_ITEMS:
-                    return Problem(key, f"has {count(len(value))} items", allowed=_FEWER)
+                numbers = isinstance(value, list | tuple) and all(type(item) is int for item in value)
+                most = MOST_NUMBERS if numbers else MOST_ITEMS
+                if len(value) > most or items > 5 * MOST_NUMBERS:
+                    return Problem(key, f"has {count(len(value))} items", allowed=f"up to {count(most)}")
                 below += inner
         level = below
     return _TOO_DEEP if any(isinstance(value, Mapping | list | tuple) for _, value in level) else None
-
-
-_FEWER = f"up to {count(MOST_ITEMS)}; a study has at most that many runs"
 
 
 def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
