@@ -215,6 +215,8 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
 
     In a file, paths are relative to the file; in --set, to the current folder.
     """
+    if isinstance(data.get("text"), str) and len(data["text"]) > LONGEST_TEXT:
+        raise StudyError(source, [Problem("text", "is no usable path: it is too long")])
     if isinstance(data.get("text"), str):
         data["text"] = read_text(folder / Path(data["text"]).expanduser(), source)
     command = data.get("command")
