@@ -495,3 +495,15 @@ def test_the_layout_sees_a_table_above_one_of_a_lower_number(tmp_path):
         with typst_compiler(source.replace("#let apart = false", f"#let apart = {apart}"), tmp_path) as compiler:
             ordered.append(json.loads(compiler.query("<end>", field="value", one=True))["ordered"])
     assert ordered == [False, True]
+
+
+def test_captions_do_not_tell_what_to_do_on_the_page(monkeypatch):
+    from ablationlab.report.paper import figures
+
+    svg = '<svg width="10" height="5"></svg>'
+    monkeypatch.setattr(figures, "column_svg", lambda *_: svg)
+    drawn = SimpleNamespace(
+        key="tradeoff", title="T", caption="Rings. Point at a ring for its regime. Bars are intervals.", alt=""
+    )
+    (picture,) = figures._drawn([(figures.FOREST, drawn)], print)
+    assert picture.caption == "Rings. Bars are intervals."

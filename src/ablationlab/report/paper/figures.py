@@ -140,6 +140,10 @@ def programme_pictures(
     return made
 
 
+#: Sentences of a caption that tell what to do on the page.
+_ON_SCREEN = re.compile(r" ?\bPoint at [^.]*\.")
+
+
 def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) -> list[Picture]:
     with ThreadPoolExecutor(PROCESSES) as drawing:  # each waits for a worker
         svgs = [
@@ -159,7 +163,7 @@ def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) ->
                 section=kind.section,
                 kind=kind.start,
                 title=figure.title.rstrip("."),
-                caption=figure.caption,
+                caption=_ON_SCREEN.sub("", figure.caption),
                 alt=figure.alt,
                 svg=content,
                 wide=kind.start == "forest",
