@@ -57,6 +57,7 @@ HOSTILE: tuple[Any, ...] = (
     ),
     *("x" * 100_000, "=1+1", "<script>", "$x$", "#import", "a\nb", "NaN", "1e5", "{}", "%s%n"),
     *([], [[]], [1], [1, 1], ["none"], [0.1, 0.2], [{}], list(range(5_000)), ["none"] * 1_000),
+    *("x" * 9_999, "x" * 300_000, list(range(19_999)), [f"n{number}" for number in range(999)], list(range(300_000))),
     *({}, {"": 1}, {"a": 1}, {"first": 1, "count": 20_000}, {"first": 0, "count": 10**12}, {"none": {}}),
 )
 

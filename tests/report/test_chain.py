@@ -259,6 +259,14 @@ def test_an_unreadable_page_differs(folder):
     assert broken(folder)["report.html"].startswith("cannot be read: ")
 
 
+def test_a_verdict_whose_analysis_cannot_be_read_is_not_listed(folder, cli):
+    (folder / "analysis.json").write_text("{")
+    listed = " ".join(cli("ls", folder)[1].split())
+    assert "analysis.json cannot be read as JSON" in listed
+    assert "`ablationlab analyze` writes it again" in listed
+    assert Verdict.read(folder / "verdict.json").verdicts[0].decision not in listed
+
+
 def test_an_unreadable_plan_is_a_link_that_does_not_hold(folder, cli):
     (folder / "plan.lock").write_text("{")
     code, output, _ = cli("verify", folder)

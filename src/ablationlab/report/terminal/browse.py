@@ -136,9 +136,11 @@ def _state(place: Path) -> tuple[str, str]:
 
 def _decisions(results: Results) -> str:
     results = decided_again(results)
+    damage = results.reader.damage
+    if lost := damage.get("analysis.json") or damage.get("verdict.json"):
+        return f"{lost.file} {lost.text}"
     if results.verdict is None:
-        damage = results.reader.damage.get("verdict.json")
-        return "no verdict yet" if damage is None else f"verdict.json {damage.text}"
+        return "no verdict yet"
     where = len(results.regimes) > 1
     decided = grouped(
         (verdict.decision, f"{verdict.variant}{f' ({verdict.regime})' if where else ''}")
