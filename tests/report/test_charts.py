@@ -492,3 +492,9 @@ def test_names_of_levels_do_not_overprint_one_another():
     levels = [{"level": name, "loss": loss} for name, loss in (("chance", 4.2), ("unigram", 3.3), ("bigram", 2.5))]
     assert [row["level"] for row in curves._apart(levels, 2.0, 4.5, log=False)] == ["chance", "unigram", "bigram"]
     assert [row["level"] for row in curves._apart(levels, 2.0, 1e7, log=True)] == ["chance"]
+
+
+def test_lines_that_coincide_have_marks_at_steps_of_their_own():
+    marked = curves.marked_steps([{"variant": name, "step": step} for name in "abc" for step in range(1, 61)])
+    assert {name: len(steps) for name, steps in marked.items()} == {"a": 5, "b": 5, "c": 5}
+    assert all(not one & other for one, other in itertools.combinations(marked.values(), 2))

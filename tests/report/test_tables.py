@@ -16,9 +16,11 @@ from rich.console import Console
 from ablationlab.analysis import wording
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
+from ablationlab.records.analysis import SweepAnalysis, SweepCurve
 from ablationlab.records.results import Results
 from ablationlab.report.table import Cell, Column, Table, latex, markdown
 from ablationlab.report.tables import write_tables
+from ablationlab.report.tables.study import swept_table
 from analysis.builder import build, seal_again, study
 
 EVIL = r"a_b & 50% #1 ~x^2 {y} \z $m$ <t> |p| `q`"
@@ -227,3 +229,14 @@ def test_html_holds_no_markup_of_a_cell(text):
         tags = re.findall(r"<[^>]*>", made)
         assert len(re.findall("[<>]", made)) == 2 * len(tags)
         assert {re.match(r"</?(\w+)", tag)[1] for tag in tags} <= TAGS
+
+
+def test_every_rate_of_a_sweep_shows_the_runs_of_every_variant():
+    def curve(variant: str, lr: float, unstable: int) -> SweepCurve:
+        went = {"diverged": 0, "clipped": 0, "unstable": unstable, "low": None, "high": None}
+        return SweepCurve(variant=variant, lr=lr, n=4, mean=2.5, sd=0.1, **went)
+
+    curves = (curve("none", 0.1, 3), curve("layernorm", 0.01, 0), curve("none", 0.01, 0))
+    text = swept_table(SweepAnalysis.model_construct(metric="validation_loss", curves=curves)).markdown()
+    assert [line.count("2.50") for line in text.splitlines() if "±" in line and "|" in line] == [2, 1]
+    assert text.index("0.01") < text.index("3 of 4 unstable")

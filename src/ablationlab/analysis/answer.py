@@ -61,26 +61,31 @@ def answer(
     where the baseline is unstable, on which of the settings that it crosses the result depends. Then the decisions, and the
     other hypotheses.
     """
-    text = _decisions(analysis, verdict)
-    if not text:
-        return ""
+    return " ".join(answers(analysis, verdict, interim=interim, replication=replication))
+
+
+def answers(
+    analysis: Analysis, verdict: Verdict, *, interim: bool = False, replication: Replication | None = None
+) -> list[str]:
+    """The same, answer by answer."""
+    decisions = _decisions(analysis, verdict)
+    if not decisions:
+        return []
     tested = stability_tested(verdict)
-    first = [replicated(replication)] if replication is not None else []
+    first = ["Interim, not all runs have ended, so nothing is inferred yet."] if interim else []
+    first += [replicated(replication)] if replication is not None else []
     first += judged(analysis, verdict, stability=True) if tested else []
     rest = judged(analysis, verdict, stability=False)
     rest += [] if tested else judged(analysis, verdict, stability=True)
-    text = " ".join(filter(None, [*first, crossed(analysis), text, *rest]))
-    if interim:
-        return f"Interim, not all runs have ended, so nothing is inferred yet. {text}"
-    if all(decided.label == "exploratory" for decided in verdict.verdicts):
-        return f"{text} This is exploratory: a lead to test again, not a finding."
-    return text
+    if not interim and all(decided.label == "exploratory" for decided in verdict.verdicts):
+        rest.append("This is exploratory: a lead to test again, not a finding.")
+    return [text for text in (*first, crossed(analysis), *decisions, *rest) if text]
 
 
-def _decisions(analysis: Analysis, verdict: Verdict) -> str:
+def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
     """What to do, in one to four sentences."""
     if not verdict.verdicts:
-        return ""
+        return []
     verdicts, groups = verdict.verdicts, _groups(verdict.verdicts)
     registered = tuple(decided for decided in verdicts if decided.label == "registered")
     leads = ""
@@ -111,7 +116,7 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> str:
             _told(group, lead, rest, mixed=mixed, again=lead in what[:place])
             for place, (group, (lead, rest)) in enumerate(zip(told, sentences, strict=True))
         )
-    return " ".join([text + leads, *_between_variants(analysis, every=not registered)])
+    return [text + leads, *_between_variants(analysis, every=not registered)]
 
 
 def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:

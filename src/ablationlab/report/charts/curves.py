@@ -16,6 +16,7 @@ from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
+    GROUND,
     QUIET,
     RULE,
     Figure,
@@ -113,11 +114,12 @@ def _curve(
         return None
     kept = Tables()
     values = [row["y"] for row in data]
-    scale, _, words = (alt.Scale(type="log"), {}, ", log scale") if log else robust_scale(values, zero=False)
+    always: tuple[alt.Scale, dict[str, Any], str] = (alt.Scale(type="log"), {}, ", log scale")
+    scale, ticks, words = always if log else robust_scale(values, zero=False)
     # A table's own `loss` may be any loss.
     name = "training_loss" if column == "loss" and results.plan is not None else column
     levels = _reference_rows(results, column, min(values), max(values))
-    chart = _lines(results, kept, data, axis(name, results.unit(column)) + words, scale, levels=levels)
+    chart = _lines(results, kept, data, axis(name, results.unit(column)) + words, scale, ticks=ticks, levels=levels)
     steps = max((run.steps for run in runs), default=0)
     return figure(
         results,
@@ -188,9 +190,9 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         return None
     longest = max(run.steps for run in runs)
     kept = Tables()
-    scale, _, words = robust_scale((row["y"] for row in data), zero=True)
+    scale, ticks, words = robust_scale((row["y"] for row in data), zero=True)
     title = axis("loss − baseline's loss", results.unit("loss")) + words
-    chart = _lines(results, kept, data, title, scale, zero=True)
+    chart = _lines(results, kept, data, title, scale, ticks=ticks, zero=True)
     return figure(
         results,
         kept,
@@ -209,8 +211,23 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
     )
 
 
+#: Marks on each line, so that lines which coincide are told apart: each arm has its own steps.
+MARKS = 5
+
+
+def marked_steps(data: Sequence[Mapping[str, Any]]) -> dict[str, set[int]]:
+    """By variant, the steps at which its mean has a mark: evenly spaced, one arm's between those of the others."""
+    steps = sorted({row["step"] for row in data})
+    names = list(dict.fromkeys(row["variant"] for row in data))
+    places = MARKS * len(names)
+    return {
+        name: {steps[(turn * len(names) + place) * (len(steps) - 1) // max(1, places - 1)] for turn in range(MARKS)}
+        for place, name in enumerate(names)
+    }
+
+
 #: Between two names of levels, at least this share of the axis.
-NAME_GAP = 0.05
+NAME_GAP = 0.1
 
 
 def _apart(levels: Sequence[Mapping[str, Any]], low: float, high: float, *, log: bool) -> list[Mapping[str, Any]]:
@@ -231,13 +248,26 @@ def _lines(
     title: str,
     y_scale: alt.Scale,
     *,
+    ticks: Mapping[str, Any],
     zero: bool = False,
     levels: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
     x = alt.X("step:Q", title="training step").scale(nice=False)
+    marked = marked_steps(data)
+    data = [{**row, "mark": int(row["step"] in marked[row["variant"]])} for row in data]
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
-    band, mean = mean_and_range(results, base, x, title, y_scale)
+    band, mean = mean_and_range(results, base, x, title, y_scale, ticks)
+    marks = (
+        base.transform_aggregate(mean="mean(y)", groupby=["variant", "step", "mark"])
+        .transform_filter("datum.mark")
+        .mark_point(shape="circle", filled=True, size=46, opacity=1, stroke=GROUND[0], strokeWidth=1)
+        .encode(
+            x=x,
+            y=alt.Y("mean:Q", title=title, scale=y_scale),
+            color=variant_colour(results, lines=True),
+        )
+    )
     y = alt.Y("y:Q", title=title, scale=y_scale)
     single = (
         base.properties(name="seeds")
@@ -263,7 +293,7 @@ def _lines(
         )
     )
     zoom = alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")
-    layers: list[Any] = [band.add_params(zoom), single, mean, meet.add_params(under)]
+    layers: list[Any] = [band.add_params(zoom), single, mean, marks, meet.add_params(under)]
     if zero:
         layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")))
     if levels:
@@ -271,22 +301,27 @@ def _lines(
         low, high = min(row["y"] for row in data), max(row["y"] for row in data)
         middle = fmean((low, high))
         named = _apart(levels, low, high, log=y_scale.to_dict().get("type") == "log")
-        # A name stands on the side of its line where it stays within the chart.
+        # A name stands on the side of its line where it stays within the chart, and where curves that fall are far from it:
+        # at the right above their end, at the left below their start.
         sides = [
-            ([row for row in named if row["loss"] > middle], 8),
-            ([row for row in named if row["loss"] <= middle], -7),
+            (
+                [row for row in named if row["loss"] > middle],
+                {"align": "right", "dx": -4, "dy": 8},
+                alt.ExprRef("width"),
+            ),
+            ([row for row in named if row["loss"] <= middle], {"align": "left", "dx": 4, "dy": -7}, 0),
         ]
         layers = [
             other.mark_rule(color=QUIET[0], strokeDash=[1, 3], strokeWidth=1.3).encode(y=alt.Y("loss:Q")),
             *layers,
             *(
                 text
-                for rows, dy in sides
+                for rows, where, at in sides
                 if rows
                 for text in readable_text(
                     alt.Chart(kept(rows)),
-                    mark={"align": "right", "dx": -4, "dy": dy, "color": QUIET[0], "fontSize": 11},
-                    x=alt.XValue(alt.ExprRef("width")),
+                    mark={**where, "color": QUIET[0], "fontSize": 11},
+                    x=alt.XValue(at),
                     y=alt.Y("loss:Q"),
                     text=alt.Text("level:N"),
                 )

@@ -79,11 +79,16 @@ def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
 def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
     kept = Tables()
     first = group[0]
-    unit = "difference of logarithms" if first.transform == "log" else printed_unit(first.unit)
+    log = first.transform == "log"
+    unit = "" if log else printed_unit(first.unit)
     name = metric_name(first.metric) + (f", {first.task}" if first.task else "")
     extent = [value for c in group for value in (*_bounds(c), *(pair.delta for pair in c.pairs))]
     scale, ticks, words = robust_scale(extent, nice=True, zero=True)
-    x = alt.X("delta:Q", title=f"difference in {name}" + (f" ({unit})" if unit else "") + words, scale=scale)
+    x = alt.X(
+        "delta:Q",
+        title=f"difference in {'log ' if log else ''}{name}" + (f" ({unit})" if unit else "") + words,
+        scale=scale,
+    )
     x = x.axis(**ticks)
     order = [f"{c.variant} − {c.reference}" for c in group]
     y = alt.Y("contrast:N", title=None, sort=order).axis(

@@ -241,7 +241,9 @@ def variant_rows(
     return y.axis(ticks=False, domain=False, labelFontWeight=600, labelPadding=10, labelLimit=room)
 
 
-def mean_and_range(results: Results, base: Any, x: alt.X, title: str, scale: alt.Scale) -> list[Any]:
+def mean_and_range(
+    results: Results, base: Any, x: alt.X, title: str, scale: alt.Scale, ticks: Mapping[str, Any] | None = None
+) -> list[Any]:
     """Per variant: the mean of ``y`` over the selected seeds as a line, and their range as a band."""
     import altair as alt
 
@@ -250,7 +252,7 @@ def mean_and_range(results: Results, base: Any, x: alt.X, title: str, scale: alt
     colour = variant_colour(results, lines=True)
     return [
         grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
-            x=x, y=alt.Y("low:Q", title=title, scale=scale), y2=alt.Y2("high:Q"), color=colour
+            x=x, y=alt.Y("low:Q", title=title, scale=scale).axis(**ticks or {}), y2=alt.Y2("high:Q"), color=colour
         ),
         grouped.mark_line().encode(
             x=x,
@@ -319,7 +321,7 @@ class Tables:
 def explodes(values: Iterable[float | None]) -> bool:
     """Whether a few values are so large that the others would be one line on a linear axis."""
     sizes = sorted(abs(value) for value in values if value is not None and math.isfinite(value) and value)
-    return bool(sizes) and sizes[-1] > 50 * sizes[len(sizes) // 2]
+    return bool(sizes) and sizes[-1] > 20 * sizes[len(sizes) // 2]
 
 
 def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scale, dict[str, Any], str]:
@@ -330,7 +332,7 @@ def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scal
     if not explodes(known):
         return alt.Scale(**scale), {}, ""
     if min(known) > 0:
-        return alt.Scale(type="log"), {}, ", log scale"
+        return alt.Scale(type="log", nice=False), {}, ", log scale"
     sizes = sorted(abs(value) for value in known if value)
     usual = sizes[len(sizes) // 2]
     return alt.Scale(type="symlog", constant=usual), decades(known, usual), ", symmetric log scale"

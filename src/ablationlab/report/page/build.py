@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
 from ablationlab.analysis import wording
-from ablationlab.analysis.answer import answer
+from ablationlab.analysis.answer import answers
 from ablationlab.analysis.wording import ledger_words
 from ablationlab.core.format import part
 from ablationlab.core.grouping import grouped
@@ -43,6 +43,7 @@ from ablationlab.report.tables.study import (
     rate_table,
     run_table,
     stability_table,
+    swept_table,
     variant_table,
 )
 from ablationlab.report.tables.tasks import task_table
@@ -131,9 +132,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "problems": results.problems,
         "stale": [wording.stale(reason) for reason in results.stale],
         "no_charts": note,
-        "answer": ""
-        if analysis is None or results.verdict is None
-        else answer(analysis, results.verdict, interim=results.interim, replication=results.replication),
+        "answer": _answer(results),
         "strip": design.strip(results),
         "replication": results.replication,
         "warnings": () if results.replication is None else tuple(words.warnings(results.replication)),
@@ -219,6 +218,7 @@ ANALYSIS_TABLES = (
     "noise_table",
     "stability_tables",
     "rate_table",
+    "swept_table",
     "power_table",
     "text_table",
     "item_tables",
@@ -279,6 +279,8 @@ def _analysis_tables(
         tables["stability_tables"] = both
     if analysis.sweep is not None and analysis.sweep.best:
         tables["rate_table"] = rate_table(analysis.sweep).html()
+    if analysis.sweep is not None and analysis.sweep.curves:
+        tables["swept_table"] = swept_table(analysis.sweep).html()
     return {**tables, "power_table": power_table(analysis, anchors).html()}
 
 
@@ -326,7 +328,7 @@ CONTENT: Mapping[str, tuple[str, ...]] = {
     "verdict": ("verdicts", "no_verdict"),
     "replication": ("replication",),
     "comparisons": ("comparison_table",),
-    "stability": ("stability_tables", "rate_table"),
+    "stability": ("stability_tables", "rate_table", "swept_table"),
     "curves": ("no_curves",),
     "diagnostics": ("probe_failures", "no_probes"),
     "evaluation": ("task_table", "evaluation_table", "text_table", "item_tables"),
@@ -430,6 +432,23 @@ def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: It
         },
         "folds": {fold.anchor: fold.html for fold in folds},
     }
+
+
+#: Letters of the answer that stand in large type, at most; of more, the first answer.
+MOST_LARGE = 300
+
+
+def _answer(results: Results) -> tuple[str, str] | None:
+    """(what stands in large type, the rest): the whole answer, or what the study asks first and then everything else."""
+    if results.analysis is None or results.verdict is None:
+        return None
+    texts = answers(results.analysis, results.verdict, interim=results.interim, replication=results.replication)
+    if not texts:
+        return None
+    large = 1
+    while large < len(texts) and len(" ".join(texts[: large + 1])) <= MOST_LARGE:
+        large += 1
+    return " ".join(texts[:large]), " ".join(texts[large:])
 
 
 def _no_verdict(results: Results) -> str:

@@ -37,7 +37,7 @@ from ablationlab.records.analysis import (
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import Results, Run
-from ablationlab.records.storage import content_hash
+from ablationlab.records.storage import content_hash, slug
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts import colours
 from ablationlab.report.naming import printed_unit
@@ -489,6 +489,27 @@ def rate_table(sweep: SweepAnalysis) -> Table:
     return Table.of(
         "rates", "Learning-rate sensitivity, and the rate of the sweep that was chosen for each variant.", rows
     )
+
+
+def swept_table(sweep: SweepAnalysis) -> Table:
+    """Every rate of the sweep: what the runs of each variant came to there, and how many went wrong."""
+    by_rate = grouped((curve.lr, curve) for curve in sorted(sweep.curves, key=lambda curve: curve.lr))
+    variants = dict.fromkeys(curve.variant for curve in sweep.curves)
+    rows: list[Cells] = []
+    for rate, curves in by_rate.items():
+        there = {curve.variant: curve for curve in curves}
+        row: dict[Column, Cell] = {Column("lr", "Rate"): Cell.of(rate, setting)}
+        for name in variants:
+            curve = there.get(name)
+            text = "" if curve is None or curve.mean is None else mean_sd(curve.mean, curve.sd)
+            went = "" if curve is None or not curve.unstable else f"{curve.unstable} of {curve.n} unstable"
+            row[Column(slug(name), name, "right")] = Cell.of(None if curve is None else curve.mean, text, note=went)
+        rows.append(row)
+    title = (
+        f"{metric_name(sweep.metric).capitalize()} at every rate of the sweep, mean ± SD over its seeds; a run that diverged "
+        "or ended worse than it began counts with its loss at the start."
+    )
+    return Table.of("sweep-rates", title, rows)
 
 
 def noise_table(noise: Sequence[NoiseSources], metric: str | None = None) -> Table | None:
