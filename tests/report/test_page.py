@@ -564,11 +564,14 @@ def test_report_says_what_it_wrote_and_what_is_wrong(tmp_path: Path, cli: Callab
 def test_the_runs_at_a_glance_are_a_product_only_of_what_is_compared():
     """A gate's seeds and a sweep's rates are no factor of the comparisons."""
 
+    class Shown(SimpleNamespace):
+        compared = Results.compared
+
     def runs(role: str, *names: tuple[str, int]) -> list[SimpleNamespace]:
         planned = SimpleNamespace(role=role)
         return [SimpleNamespace(variant=arm, seed=seed, regime="default", planned=planned) for arm, seed in names]
 
     compared = runs("compared", *((arm, seed) for arm in ("none", "norm") for seed in (1, 2, 3)))
     gate = runs("gate", ("none", 101), ("none", 102))
-    assert runs_words(SimpleNamespace(runs=[*compared, *gate])) == "2 variants × 3 seeds, 2 for the gate"
-    assert runs_words(SimpleNamespace(runs=compared[1:])) == "2 variants, 3 seeds"
+    assert runs_words(Shown(runs=[*compared, *gate])) == "2 variants × 3 seeds, 2 for the gate"
+    assert runs_words(Shown(runs=compared[1:])) == "2 variants, 3 seeds"
