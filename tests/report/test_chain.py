@@ -267,6 +267,17 @@ def test_a_verdict_whose_analysis_cannot_be_read_is_not_listed(folder, cli):
     assert Verdict.read(folder / "verdict.json").verdicts[0].decision not in listed
 
 
+@pytest.mark.parametrize("names", [["analysis.json", "verdict.json"], ["verdict.json"]])
+def test_the_verdict_of_another_study_is_not_listed(folder, whole, tmp_path, cli, names):
+    other = tmp_path / "other"
+    make_report(build(other, study(seeds=[1, 2, 3, 4])) and other, parts=["tables"], say=lambda text: None)
+    for name in names:
+        shutil.copy(other / name, folder / name)
+    listed = " ".join(cli("ls", folder)[1].split())
+    assert "another plan than plan.lock" in listed or "from another analysis than analysis.json" in listed
+    assert Verdict.read(folder / "verdict.json").verdicts[0].decision not in listed
+
+
 def test_an_unreadable_plan_is_a_link_that_does_not_hold(folder, cli):
     (folder / "plan.lock").write_text("{")
     code, output, _ = cli("verify", folder)

@@ -31,8 +31,10 @@ _OWN = frozenset(
     ]
 )
 _MEND_RUNS = (
-    "Restore what is named above, or move the folders of those runs away and `ablationlab run` trains them again"
+    "Restore what is named above. Otherwise `ablationlab evaluate` makes evaluation.json and samples.parquet again; for any "
+    "other file, move the run's folder away and `ablationlab run` trains it again"
 )
+_MEND_TASKS = "Restore what is named above, or remove the task's folder and `ablationlab evaluate` writes it again"
 #: Names that are listed one by one, at most; the rest is counted.
 _MOST_LISTED = 20
 
@@ -161,7 +163,7 @@ def _tasks(results: Results) -> Iterator[Link]:
     broken = [Link(f"evaluation/{name}", "differs", text) for name, text in changes.items() if text]
     yield from broken
     text = f"{counted(len(suite.tasks), 'task')}, {counted(len(suite.files), 'file')}"
-    yield Link(SUITE, "differs" if broken else "holds", text)
+    yield Link(SUITE, "differs" if broken else "holds", f"{text}. {_MEND_TASKS}" if broken else text)
 
 
 def _energy(results: Results) -> Iterator[Link]:

@@ -23,6 +23,7 @@ from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import Study, flattened
 from ablationlab.records.storage import ResultsFolder, user_text
+from ablationlab.records.verdict import Verdict
 from ablationlab.report.table import Table
 from ablationlab.study.differences import SettingDifference, differences, study_differences
 from ablationlab.study.load import load_study
@@ -141,6 +142,8 @@ def _decisions(results: Results) -> str:
         return f"{lost.file} {lost.text}"
     if results.verdict is None:
         return "no verdict yet"
+    if foreign := [reason for reason in results.stale if reason.code in ("other-plan", "other-analysis")]:
+        return f"{stale_words(foreign[0])}. {Verdict.MEND}"
     where = len(results.regimes) > 1
     decided = grouped(
         (verdict.decision, f"{verdict.variant}{f' ({verdict.regime})' if where else ''}")
