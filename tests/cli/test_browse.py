@@ -321,7 +321,8 @@ def test_ls_names_few_verdicts_and_counts_many(monkeypatch):
             for regime in regimes
             for number, decision in enumerate(decisions)
         ]
-        return browse._decisions(SimpleNamespace(regimes=regimes, verdict=SimpleNamespace(verdicts=verdicts)))
+        whole = {"stale": (), "reader": SimpleNamespace(damage={})}
+        return browse._decisions(SimpleNamespace(regimes=regimes, verdict=SimpleNamespace(verdicts=verdicts), **whole))
 
     assert told(["tie", "adopt", "tie"]) == "v0, v2: tie; v1: adopt"
     assert told(["tie", "adopt"], ("a", "b")) == "v0 (a), v0 (b): tie; v1 (a), v1 (b): adopt"
