@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab.cli.analysis import power
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.run import Result
 from conftest import run_cli
@@ -32,6 +33,12 @@ def test_a_loop_reports_data_order_and_initial_weights(tmp_path, name):
     assert analysis.ledger.checked_pairs == 1
     assert "data order" in analysis.ledger.shared
     assert analysis.ledger.not_reported == ("tokens", "FLOPs")
+
+
+@pytest.mark.parametrize("name", ["plain_loop", "image_classifier", "own_code"])
+def test_power_of_a_study_with_metrics_of_its_own(name, capsys):
+    assert power(EXAMPLES / name / "study.toml", sd=0.01, studies=2) == 0
+    assert "What " in capsys.readouterr().out
 
 
 def test_a_hugging_face_trainer_reports_through_its_callback(tmp_path):

@@ -253,12 +253,12 @@ def power(
     """How many seeds the registered smallest effects need, from a pilot's results or from an assumed SD of the deltas."""
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans, read_results
-    from ablationlab.pipeline import open_study
+    from ablationlab.pipeline import metrics_at, open_study
     from ablationlab.study.places import find_results
 
-    resolved, _ = open_study(study, overrides=overrides)
+    resolved, results = open_study(study, overrides=overrides)
     spread = compute(read_results(find_results(Path(pilot)))) if pilot is not None else None
-    return SeedsNeeded(power_plans(resolved, spread, sd, discordance))
+    return SeedsNeeded(power_plans(resolved, spread, sd, discordance, metrics_at(resolved, results)))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation import Outcome, ProcessTaskBuilder
     from ablationlab.records.analysis import Analysis
+    from ablationlab.records.metrics import Metric
     from ablationlab.records.plan import Calibrated, LookResult, StepTime, Try
     from ablationlab.records.results import Run
     from ablationlab.records.settings import Calibrate, DataConfig
@@ -451,6 +452,17 @@ def open_study(
         raise AblationLabError("overrides belong to a study file; change the tables, or use Study.changed")
     resolved = study if isinstance(study, Study) else parse_study(study)
     return resolved, ResultsFolder(Path(out) if out is not None else default_folder(resolved))
+
+
+def metrics_at(study: Study, results: ResultsFolder) -> Mapping[str, Metric]:
+    """The study's metrics: as its plan has them, or as its code registers them now."""
+    from ablationlab.study.trainers import metrics_of
+
+    with suppress(RecordError):  # what lies there may be another study's
+        if results.plan.exists() and (plan := Plan.read(results.plan)).study_hash == study.hash:
+            return plan.metrics
+    with study_code(study):
+        return metrics_of(study)
 
 
 def train(

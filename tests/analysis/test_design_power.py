@@ -125,7 +125,7 @@ def test_a_simulated_study_stops_where_its_look_says():
 
 def test_the_seeds_on_average_are_printed_for_studies_with_looks():
     made = sequential()
-    found = decision_power(made, power_plans(made, sd=0.03).rows, studies=5)
+    found = decision_power(power_plans(made, sd=0.03), studies=5)
     assert all(6 <= row.seeds <= 20 for row in found.effects)
     headers = [
         column.title for view in decision_view(made, found) if hasattr(view, "columns") for column in view.columns
@@ -142,7 +142,7 @@ def test_the_seeds_on_average_are_printed_for_studies_with_looks():
 )
 def test_power_says_that_a_sweep_is_not_simulated(seeds, says):
     made = study(criteria=[PRIMARY], sweep={"lr": [5e-4, 1e-3, 2e-3], **seeds})
-    found = decision_power(made, power_plans(made, sd=0.03).rows, studies=1)
+    found = decision_power(power_plans(made, sd=0.03), studies=1)
     text = " ".join(str(view) for view in decision_view(made, found) if isinstance(view, Text))
     assert f"The sweep is not simulated{'.' if seeds else ':'}" in text
     assert says in text

@@ -104,16 +104,16 @@ def test_power_honours_the_registered_test_and_its_correction():
     """Six seeds give p = 0.031 at best; two variants corrected by Holm need 0.025."""
     table = {"variants": ["none", "layernorm", "rmsnorm"], "seeds": [1, 2, 3, 4, 5, 6]}
     flips = study(**table, criteria=[PRIMARY | {"test": "sign-flip"}])
-    found = decision_power(flips, power_plans(flips, sd=0.005).rows, studies=20)
+    found = decision_power(power_plans(flips, sd=0.005), studies=20)
     row = next(row for row in found.shown if row.id == "validation_loss/default/layernorm:none")
     assert (row.share, row.least, row.needs) == (0.0, 0.03125, 0.025)
     plain = study(**table, criteria=[PRIMARY])
-    assert decision_power(plain, power_plans(plain, sd=0.005).rows, studies=20).shown[0].share == 1.0
+    assert decision_power(power_plans(plain, sd=0.005), studies=20).shown[0].share == 1.0
 
 
 def test_more_seeds_cost_what_they_cost_and_decide_more():
     made = asked()
-    found = decision_power(made, power_plans(made, sd=0.05).rows, studies=24)
+    found = decision_power(power_plans(made, sd=0.05), studies=24)
     seeds = {row.seeds: row for row in found.designs}
     assert [round(row.compute, 2) for row in found.designs] == [1.0, 2.0, 4.0]
     assert seeds[20].adopt > seeds[5].adopt
@@ -130,12 +130,12 @@ def pilot(sd, steps):
 def test_more_steps_are_worth_what_a_pilot_of_that_length_says():
     made = study(criteria=[PRIMARY], variants=["none", "layernorm"], seeds=[1, 2, 3, 4, 5])
     short, long = pilot(0.05, made.training.steps), pilot(0.01, 3 * made.training.steps)
-    rows = power_plans(made, short).rows
-    planned, *_, longer = decision_power(made, rows, pilot=short, other_lengths=[long], studies=60).designs
+    plans = power_plans(made, short)
+    planned, *_, longer = decision_power(plans, pilot=short, other_lengths=[long], studies=60).designs
     assert (planned.steps, longer.steps, longer.seeds, longer.compute) == (None, 3 * made.training.steps, 5, 3.0)
     assert planned.adopt < 0.5 < 0.85 < longer.adopt  # d = 1 and 5 at five seeds; at the margin 5 % tie
     with pytest.raises(StatisticsError, match="none on record"):
-        decision_power(made, rows, pilot=short, other_lengths=[pilot(0.01, None)], studies=5)
+        decision_power(plans, pilot=short, other_lengths=[pilot(0.01, None)], studies=5)
 
 
 def test_more_items_shrink_what_single_answers_make_of_the_spread_and_nothing_else():
@@ -165,22 +165,24 @@ def test_more_items_shrink_what_single_answers_make_of_the_spread_and_nothing_el
 
 def test_power_of_a_stability_gain_follows_the_assumed_chances():
     made = stressed(seeds=list(range(1, 13)))
-    rows = power_plans(made, sd=0.03).rows
-    sure = decision_power(made, rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=3)
-    none = decision_power(made, rows, unstable={"hot": Instabilities(0.2, 0.2, diverge=True)}, studies=10)
+    plans = power_plans(made, sd=0.03)
+    sure = decision_power(plans, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=3)
+    none = decision_power(plans, unstable={"hot": Instabilities(0.2, 0.2, diverge=True)}, studies=10)
     name = "stability/diverged/hot/layernorm:none"
     assert next(row.share for row in sure.shown if row.id == name) == 1.0
     assert next(row.share for row in none.shown if row.id == name) < 0.2
-    few = decision_power(stressed(), rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=2)
+    few = decision_power(
+        power_plans(stressed(), sd=0.03), unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=2
+    )
     row = next(row for row in few.shown if row.id == name)
     # Eight of eight rescued is p = 2 / 2^8, and there are 2 variants x 2 regimes x 2 kinds of failure to look at.
     assert (row.share, row.least, row.needs) == (0.0, 2 / 2**8, 0.05 / 8)
 
 
 def test_without_an_sd_or_a_smallest_effect_nothing_is_simulated():
-    assert decision_power(study(), power_plans(study()).rows) is None
+    assert decision_power(power_plans(study())) is None
     made = study(criteria=[{"metric": "validation_loss", "role": "primary"}])
-    assert decision_power(made, power_plans(made, sd=0.1).rows) is None
+    assert decision_power(power_plans(made, sd=0.1)) is None
 
 
 def test_the_gate_of_a_simulated_study_counts_the_tasks_that_gain():

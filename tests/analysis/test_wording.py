@@ -198,3 +198,9 @@ def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
     assert "covers about 84 % over 5 pairs and 79 % to 80 % over 4 pairs" in plain(intervals)
     assert "The sign-flip and wilcoxon tests cannot reach 0.05" in tests
     assert "their smallest p is 0.0625 with 5 pairs that differ" in tests
+
+
+@pytest.mark.parametrize("name", ["b", "better", "layernorm"])
+def test_a_reason_begins_with_a_capital_unless_that_is_the_variants_name(name):
+    made = study({"validation_loss": {"none": arms(-0.3)["none"], name: arms(-0.3)["layernorm"]}})
+    assert verdict_words(made, decide(made).verdicts[0]).why.startswith(name if name == "better" else "Better")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ablationlab.api import power
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.probes import Measure, ProbeChart, ProbeDefinition, ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
@@ -46,6 +47,8 @@ def test_results_of_an_unknown_variant_metric_and_probe_are_analyzed_reported_an
         ]
         run.folder.probe_table.write_bytes(to_parquet(run.id, lines))
     seal_again(tmp_path)
+    asked = {row.comparison.metric.name for row in power(tmp_path, sd=0.1).power.rows}
+    assert asked == {"validation_loss", "charm"}
     results = with_analysis(Results.open(tmp_path), say=lambda text: None)
     assert not results.problems
     metric = results.metric("charm")

@@ -8,13 +8,12 @@ from math import sqrt
 from statistics import fmean
 from typing import Final
 
-from ablationlab.analysis.power import PlannedPower, power_plans
+from ablationlab.analysis.power import PlannedPower, StudyPower, power_plans
 from ablationlab.analysis.simulation import Instabilities, Outcomes, World, simulate
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Study, registered_alpha
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import sign_flip_floor
@@ -82,8 +81,7 @@ class DecisionPower:
 
 
 def decision_power(
-    study: Study,
-    rows: Sequence[PlannedPower],
+    planned: StudyPower,
     *,
     pilot: Analysis | None = None,
     other_lengths: Sequence[Analysis] = (),
@@ -96,6 +94,7 @@ def decision_power(
     *other_lengths*: pilots of more or fewer steps. How the spread of the differences, and the share of runs that break,
     change with the length is not extrapolated: each pilot says it for its own.
     """
+    study, rows, metrics = planned.study, planned.rows, planned.metrics
     primary = next((criterion for criterion in study.criteria if criterion.role == "primary"), None)
     if primary is None or primary.smallest_effect is None:
         return None
@@ -104,7 +103,7 @@ def decision_power(
         return None
     chances = _instabilities(study, pilot) | dict(unstable or {})
     doubts = _doubts(study, rows)
-    better = {metric: _sign(metric) for metric in sds}
+    better = {metric: -1.0 if metrics[metric].direction == "lower" else 1.0 for metric in sds}
 
     def outcomes(
         made: Study,
@@ -115,7 +114,7 @@ def decision_power(
     ) -> Outcomes:
         # The same draws for every row: rows differ by what differs between them.
         rng = stream(0, "analysis", "power", len(made.seeds))
-        return simulate(made, World(spread, effects, breaking, doubts=hidden), studies, rng)
+        return simulate(made, World(spread, effects, breaking, doubts=hidden, metrics=metrics), studies, rng)
 
     def at(
         made: Study,
@@ -157,7 +156,7 @@ def decision_power(
         )
     for other in other_lengths:
         assert planned_steps is not None
-        theirs = power_plans(study, other).rows
+        theirs = power_plans(study, other, metrics=metrics).rows
         steps, spread, hidden = steps_of(other), _sds(study, theirs, primary), _doubts(study, theirs)
         if primary.metric not in spread:
             raise StatisticsError(f"{other.study}: it has no differences in {primary.metric}, the primary metric")
@@ -180,10 +179,6 @@ def steps_of(pilot: Analysis) -> int:
             f"{' and '.join(map(str, sorted(lengths))) or 'none on record'}"
         )
     return lengths.pop()
-
-
-def _sign(metric: str) -> float:
-    return -1.0 if METRICS[metric].direction == "lower" else 1.0
 
 
 def _sds(study: Study, rows: Sequence[PlannedPower], primary: Criterion) -> dict[str, float]:

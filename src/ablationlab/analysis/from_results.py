@@ -68,7 +68,7 @@ def read_results(
     by_id = {ended.run.id: ended for ended in done}
     own = plan.model_copy(update={"runs": plan.compared})
     stable = [stability_of(run, by_id.get(run.id), study.stability) for run in own.runs]
-    finished = [run for run in results.runs if run.planned.role not in ("sweep", "noise") and run.state == "finished"]
+    finished = [run for run in results.runs if run.planned.is_scored and run.state == "finished"]
     evaluated = read_evaluations(own, results, finished)
     values = _values(own, by_id, names) | (sweep.values if sweep is not None else {})
     if evaluated:

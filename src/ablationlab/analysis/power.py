@@ -7,7 +7,7 @@ Wilcoxon test it is the most that it can have, and 0 where its smallest p is abo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
@@ -18,7 +18,7 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.core.format import number
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
-from ablationlab.records.metrics import METRICS
+from ablationlab.records.metrics import Metric
 from ablationlab.records.settings import TUNED, Study, registered_alpha
 from ablationlab.stats import (
     PowerPlan,
@@ -33,6 +33,7 @@ from ablationlab.stats import (
 )
 from ablationlab.stats.families import planned_levels
 from ablationlab.study.checks import SIGN_TESTS
+from ablationlab.study.trainers import metrics_of
 
 #: What --sd may be: beyond these the noncentral t overflows, and no metric has such a spread.
 SMALLEST_SD: Final = 1e-9
@@ -133,6 +134,7 @@ class StudyPower:
     """All registered comparisons of a study, and what to mind."""
 
     study: Study
+    metrics: Mapping[str, Metric]
     rows: tuple[PlannedPower, ...]
     alpha: float
     detectable: dict[float, float] | None
@@ -140,16 +142,24 @@ class StudyPower:
 
 
 def power_plans(
-    study: Study, pilot: Analysis | None = None, sd: float | None = None, discordance: float | None = None
+    study: Study,
+    pilot: Analysis | None = None,
+    sd: float | None = None,
+    discordance: float | None = None,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> StudyPower:
-    """One row per registered comparison; the SD of the deltas is the pilot's, or the one assumed."""
+    """One row per registered comparison; the SD of the deltas is the pilot's, or the one assumed.
+
+    *metrics*: of a study whose code is not loaded.
+    """
     if pilot is not None and sd is not None:
         raise StatisticsError("give --from or --sd, not both: the SD comes from one of them")
     if sd is not None and not SMALLEST_SD <= sd <= LARGEST_SD:
         raise StatisticsError(f"--sd {sd}: must be between {SMALLEST_SD:g} and {LARGEST_SD:g}")
     if discordance is not None and not 0 < discordance <= 1:
         raise StatisticsError(f"--discordance {discordance}: must lie above 0 and not above 1")
-    asked = _registered(study)
+    metrics = metrics_of(study) if metrics is None else metrics
+    asked = _registered(study, metrics)
     notes = [] if asked else ["The study registers no criteria, so there is no effect to plan for: add [[criteria]]."]
     if pilot is not None:
         notes += _about_pilot(study, pilot)
@@ -158,10 +168,10 @@ def power_plans(
     notes += _about_rows(rows)
     n, alpha = len(study.seeds), registered_alpha(study.criteria)
     detectable = {p: detectable_effect(n, power=p, alpha=alpha) for p in (0.8, 0.9)} if n >= 2 else None
-    return StudyPower(study, tuple(rows), alpha, detectable, tuple(dict.fromkeys(notes)))
+    return StudyPower(study, metrics, tuple(rows), alpha, detectable, tuple(dict.fromkeys(notes)))
 
 
-def _registered(study: Study) -> list[PlannedComparison]:
+def _registered(study: Study, metrics: Mapping[str, Metric]) -> list[PlannedComparison]:
     """The registered comparisons, as the analysis will make them."""
     dataset = Dataset(
         name=study.name,
@@ -176,7 +186,7 @@ def _registered(study: Study) -> list[PlannedComparison]:
         contrasts=study.contrasts,
         criteria=study.criteria,
         registered=True,
-        metrics=dict(METRICS.items()),
+        metrics=dict(metrics),
         values={arm: {} for arm in _arms(study)},
         own_seeds=study.own_seeds(),
     )

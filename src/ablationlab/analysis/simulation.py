@@ -22,7 +22,7 @@ from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import decision_of
 from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
-from ablationlab.records.metrics import METRICS
+from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import sensitivity
@@ -71,6 +71,7 @@ class World:
     curvature: float | None = None
     doubts: Mapping[tuple[str, str], float] = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: dict(METRICS.items()))
 
     def sd_of_runs(self, metric: str, variant: str) -> float:
         """The SD of single runs: the difference of two arms of spread 1 has the metric's."""
@@ -161,7 +162,7 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
         (criterion.metric, regime)
         for criterion in study.criteria
         for regime in regimes
-        if criterion.metric in world.sds and METRICS[criterion.metric].level != "sweep"
+        if criterion.metric in world.sds and world.metrics[criterion.metric].level != "sweep"
     ]
     asked = list(dict.fromkeys(asked))
     arms = {
@@ -262,7 +263,7 @@ def _dataset(
 ) -> Dataset:
     values: Values = {}
     for arm, numbers in draws.items():
-        shown = np.exp(numbers) if METRICS[arm.metric].transform == "log" else BASE + numbers
+        shown = np.exp(numbers) if world.metrics[arm.metric].transform == "log" else BASE + numbers
         chances = world.unstable.get(arm.regime)
         lost = (
             fails[arm.regime, arm.variant] if chances is not None and chances.diverge else np.zeros(len(numbers), bool)
@@ -292,7 +293,7 @@ def _dataset(
         # A guard without an SD is left out of the power; in a study it would block adopt.
         criteria=tuple(c for c in study.criteria if c.role != "guard" or c.metric in world.sds),
         registered=True,
-        metrics=dict(METRICS.items()),
+        metrics=dict(world.metrics),
         values=values,
         hypotheses=study.hypotheses,
         tie_breakers=study.tie_breakers,

@@ -1,6 +1,6 @@
 """Codes as sentences: why a value is absent, why a run is unstable, what deviates, what to know before believing a number.
 
-This is the one place where the analysis and the verdict find their words; nothing reads them back.
+Sentences of several verdicts are merged for display; nothing else reads them.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "Columns of numbers that were not read: {columns:few}. To compare one, name it and its better direction, "
         "with --lower or --higher."
     ),
-    DeviationCode.UNFINISHED_RUNS: "{n_runs} without a value, for they are not finished: {runs:list}.",
+    DeviationCode.UNFINISHED_RUNS: "{n_runs} without a value, because they are not finished: {runs:list}.",
     DeviationCode.MISSING_METRIC: (
         "{about} is registered, but no run has a value of it: its question is not answered."
     ),
@@ -834,7 +834,7 @@ def hypothesis_lines(analysis: Analysis, hypotheses: Mapping[str, HypothesisVerd
 def because(evidence: Evidence, reason: Reason) -> str:
     """Why a rule applies, or why it does not: one sentence."""
     text = _because(evidence, reason)
-    named = text.startswith(evidence.variant)
+    named = re.match(rf"{re.escape(evidence.variant)}(?![\w-])", text)
     return (text if named else text[:1].upper() + text[1:]) + "."
 
 
@@ -1502,7 +1502,7 @@ def told_once(told: Iterable[tuple[VariantVerdict, str]]) -> list[SharedSentence
 
 
 def _sentences(text: str, variant: str) -> list[str]:
-    """Also such as begin with the variant's name, in small letters or not."""
+    """Also those that begin with the variant's name, which may have no capital."""
     return re.split(rf"(?<=\.) (?=[A-Z0-9]|{re.escape(variant)} )", text)
 
 

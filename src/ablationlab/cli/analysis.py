@@ -341,7 +341,7 @@ def power(
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans
     from ablationlab.analysis.decision_power import MULTIPLES, decision_power
-    from ablationlab.pipeline import open_study
+    from ablationlab.pipeline import metrics_at, open_study
     from ablationlab.report.terminal import decision_view, power_view
     from ablationlab.study.places import find_results
 
@@ -350,14 +350,13 @@ def power(
     for effect in effects or ():
         if not abs(effect) <= _LARGEST_EFFECT:
             raise AblationLabError(f"--effect {effect}: must be between -{_LARGEST_EFFECT} and {_LARGEST_EFFECT}")
-    resolved, _ = open_study(study, overrides=set_ or ())
+    resolved, results = open_study(study, overrides=set_ or ())
     pilots = [compute(_pilot(find_results(path))) for path in pilot or ()]
     spread, other_lengths = pilots[0] if pilots else None, pilots[1:]
-    plans = power_plans(resolved, spread, sd, discordance)
+    plans = power_plans(resolved, spread, sd, discordance, metrics_at(resolved, results))
     chances = instabilities(resolved, unstable or ())
     simulated = decision_power(
-        resolved,
-        plans.rows,
+        plans,
         pilot=spread,
         other_lengths=other_lengths,
         unstable=chances,

@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 #: Of more names than this, an error lists those most like the one that was given.
 _MOST_ALLOWED = 12
@@ -45,6 +45,11 @@ def _remade(kind: type[AblationLabError], args: tuple[Any, ...], state: dict[str
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+#: What a problem says that a reader of study files looks closer at.
+UNKNOWN_KEY: Final = "unknown key"
+WRONG_TYPE: Final = "has the wrong type"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from ablationlab.core.errors import Problem, UnknownNameError, nearest
+from ablationlab.core.errors import UNKNOWN_KEY, WRONG_TYPE, Problem, UnknownNameError, nearest
 
 _LONGEST_VALUE = 80
 
@@ -58,7 +58,7 @@ def _problem(detail: Any, location: tuple[str | int, ...], model: type[BaseModel
     value = _shown(detail.get("input"))
     if kind == "extra_forbidden":
         allowed = _fields(model, location[:-1])
-        return Problem(key, "unknown key", None, ", ".join(allowed), nearest(str(location[-1]), allowed))
+        return Problem(key, UNKNOWN_KEY, None, ", ".join(allowed), nearest(str(location[-1]), allowed))
     if kind == "missing":
         return Problem(key, "is missing")
     if kind == "literal_error":
@@ -72,7 +72,7 @@ def _problem(detail: Any, location: tuple[str | int, ...], model: type[BaseModel
         return Problem(key, str(cause))
     if kind.endswith(("_type", "_parsing")):
         wanted = _WANTED.get(kind, detail["msg"].removeprefix("Input should be "))
-        return Problem(key, "has the wrong type", value, wanted)
+        return Problem(key, WRONG_TYPE, value, wanted)
     if kind in _BOUNDS:
         return Problem(key, "is out of range", value, f"{_BOUNDS[kind][0]} {context[_BOUNDS[kind][1]]}")
     if kind == "finite_number":

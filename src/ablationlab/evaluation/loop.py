@@ -185,7 +185,7 @@ def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[dict[str, Result], d
     finished, diverged = {}, {}
     for run in read_runs(plan, results):
         result = run.result
-        if not run.done or result is None or run.planned.role in ("sweep", "noise"):
+        if not run.done or result is None or not run.planned.is_scored:
             continue
         if result.status == "finished":
             finished[run.id] = result

@@ -375,6 +375,11 @@ class PlannedRun(WithRecipe):
     stack: int
     slot: int
 
+    @property
+    def is_scored(self) -> bool:
+        """Tasks are put to it, which a sweep's other rates and runs that measure noise do not need."""
+        return self.role not in ("sweep", "noise")
+
 
 #: What a look finds of a variant on a primary criterion.
 Finding = Literal["difference", "equivalent", "futile", "undecided"]

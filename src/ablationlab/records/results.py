@@ -672,7 +672,7 @@ def not_kept(runs: Iterable[Run]) -> dict[str, list[str]]:
 
 def without_weights(runs: Iterable[Run]) -> list[Run]:
     """Runs that can be scored but for their weights, which were left out. Those of a sweep alone are never scored."""
-    trained = [run for run in runs if run.state == "finished" and run.planned.role not in ("sweep", "noise")]
+    trained = [run for run in runs if run.state == "finished" and run.planned.is_scored]
     return [run for run in trained if run.left_out("checkpoints")]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablationlab.core.code import CodeFile, activate, find, using
-from ablationlab.core.errors import CodeError, Problem
+from ablationlab.core.errors import WRONG_TYPE, CodeError, Problem
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder, inside, make_folder, replace, sha256_file
 from ablationlab.study.trust import carried_code, require_trust
@@ -19,15 +19,13 @@ def found_code(data: Mapping[str, Any], folder: Path) -> tuple[list[dict[str, An
     """The entries of ``use`` with what they contain, and what is wrong with them."""
     entries = data.get("use")
     if not isinstance(entries, list):
-        return [], [] if entries is None else [Problem("use", "has the wrong type", repr(entries), "a list of files")]
+        return [], [] if entries is None else [Problem("use", WRONG_TYPE, repr(entries), "a list of files")]
     read: list[dict[str, Any]] = []
     problems = []
     for position, entry in enumerate(entries):
         if isinstance(entry, Mapping):  # found before
             if not all(isinstance(entry.get(key), str) for key in ("name", "path", "sha256")):
-                problems.append(
-                    Problem(f"use[{position}]", "has the wrong type", repr(dict(entry)), "the path of a file")
-                )
+                problems.append(Problem(f"use[{position}]", WRONG_TYPE, repr(dict(entry)), "the path of a file"))
                 continue
             read.append({key: entry[key] for key in ("name", "path", "sha256", "entry_point") if key in entry})
             continue

@@ -48,7 +48,7 @@ from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import PROBES, probe_intervals
-from ablationlab.study.trainers import own_trainer_runs, program_drift
+from ablationlab.study.trainers import metrics_of, own_trainer_runs, program_drift
 from ablationlab.study.variants import variants_of
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -216,7 +216,7 @@ def _plan(
         study_hash=study.hash,
         criteria_hash=study.criteria_hash,
         variants=cells.declared,
-        metrics=dict(METRICS.items()),
+        metrics=metrics_of(study),
         probes={name: PROBES[name].definition for name in probe_intervals(study)},
         tasks=tasks,
         corpus=corpus.record,

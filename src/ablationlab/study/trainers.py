@@ -235,8 +235,12 @@ def _word(value: Any) -> str:
     return str(value) if isinstance(value, str | bool | int | float) else json.dumps(value)
 
 
-def own_trainer_metrics(own: Trainer) -> dict[str, Metric]:
-    """Every metric of this package, without the unit that only its own losses have, and those that the trainer reports."""
+def metrics_of(study: Study) -> dict[str, Metric]:
+    """What the study may measure: this package's metrics and those of the study's own code, which must be loaded. With a
+    trainer of its own also what that reports, and losses without the unit that only this package's have."""
+    own = study.trainer
+    if own is None:
+        return dict(METRICS.items())
     ours = {
         name: replace(metric, unit="") if metric.unit == "nats/token" else metric for name, metric in METRICS.items()
     }
@@ -292,7 +296,7 @@ def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "aut
         study_hash=study.hash,
         criteria_hash=study.criteria_hash,
         variants=declared,
-        metrics=own_trainer_metrics(own),
+        metrics=metrics_of(study),
         probes={},
         tasks=(),
         corpus=None,

@@ -117,7 +117,7 @@ def _scored_tokens(plan: Plan, run: PlannedRun) -> float:
     """Tokens that scoring a run reads: the validation text, and every item of every task as a full context, of a run of the
     gate with its weights at half of the steps, too."""
     asked = plan.study.evaluation
-    if not asked.tasks or run.role in ("sweep", "noise"):
+    if not asked.tasks or not run.is_scored:
         return 0.0
     prompts = sum(len(task.templates) for task in plan.tasks) * len(asked.fewshot)
     items = prompts * (asked.items or 0) * run.model.context

@@ -716,9 +716,4 @@ def metric_meanings(study: StudyView, most: int) -> Iterable[tuple[str, str]]:
     """The metrics of the criteria, or of all comparisons where there are none, and what they mean."""
     names = list(dict.fromkeys(comparison.metric for comparison in study.asked or study.others))[:most]
     metrics = {name: study.results.metric(name) for name in names}
-    # Plans of before 2026-11-17 say of some metrics by what part of the program they are computed.
-    return [
-        (metric_name(name), metric.meaning.removesuffix("; by the analysis"))
-        for name, metric in metrics.items()
-        if metric and metric.meaning
-    ]
+    return [(metric_name(name), metric.meaning) for name, metric in metrics.items() if metric and metric.meaning]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # it takes scipy
 def variants_table() -> RenderableType:
     """Every variant with its formula."""
     rows = [(name, variant.table.formula, variant.table.about) for name, variant in VARIANTS.items()]
-    return Table.simple("Variants: input of block 1", ["name", "formula", "meaning"], rows).terminal()
+    return Table.simple("Variants", ["name", "formula", "meaning"], rows).terminal()
 
 
 def presets_table() -> RenderableType:
