@@ -120,7 +120,8 @@
     if (!drawing.axis) return spec;
     const values = rows.map((row) => row.y).filter((number) => typeof number === "number" && number !== 0);
     const sizes = values.map(Math.abs).sort((a, b) => a - b);
-    const log = values.every((number) => number > 0) ? { type: "log", nice: false } : { type: "symlog", constant: sizes[Math.floor(sizes.length / 2)] || 1 };
+    const signed = rows.some((row) => row.zero === 0); // a zero line has no place on a logarithm
+    const log = !signed && values.every((number) => number > 0) ? { type: "log", nice: false } : { type: "symlog", constant: sizes[Math.floor(sizes.length / 2)] || 1 };
     const scale = drawing.axis === "log" ? log : { type: "linear", zero: false };
     const change = (layer) => {
       const y = layer.encoding && layer.encoding.y;
