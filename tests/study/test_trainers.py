@@ -8,7 +8,7 @@ import pytest
 
 from ablationlab.core.errors import PlanError, StudyError
 from ablationlab.study.load import load_study
-from ablationlab.study.trainers import command_line, own_trainer_metrics, plan_own_trainer, program_drift
+from ablationlab.study.trainers import command_line, metrics_of, plan_own_trainer, program_drift
 from conftest import to_toml, with_changes
 
 STUDY = {
@@ -97,7 +97,7 @@ def test_a_command_line_has_settings_as_python_writes_them():
 
 def test_reported_metrics_have_no_unit_and_known_ones_keep_their_transform(tmp_path):
     study = study_of(tmp_path, {"metrics": {"perplexity": "lower", "accuracy_of_mine": "higher"}})
-    metrics = own_trainer_metrics(study.trainer)
+    metrics = metrics_of(study)
     assert metrics["perplexity"].transform == "log"
     assert metrics["accuracy_of_mine"].direction == "higher"
     assert not any(metric.unit == "nats/token" for metric in metrics.values())
