@@ -58,8 +58,8 @@ def answer(
     """What the study says, in a few sentences; with more to say, what is registered, or which decisions were made.
 
     What the study was made to ask comes first: whether a publication's results come back, whether stability is restored
-    where the baseline is unstable, on which of the settings that it crosses the result depends. Then the decisions, and the
-    other hypotheses.
+    where the baseline is unstable, and, if that is registered, on which of the settings that it crosses the result depends.
+    Then the decisions, and the other hypotheses.
     """
     return " ".join(answers(analysis, verdict, interim=interim, replication=replication))
 
@@ -79,7 +79,10 @@ def answers(
     rest += [] if tested else judged(analysis, verdict, stability=True)
     if not interim and all(decided.label == "exploratory" for decided in verdict.verdicts):
         rest.append("This is exploratory: a lead to test again, not a finding.")
-    return [text for text in (*first, crossed(analysis), *decisions, *rest) if text]
+    settings = analysis.interactions
+    registered = settings is not None and any(contrast.label == "registered" for contrast in settings.contrasts)
+    main = [crossed(analysis), *decisions] if registered else [*decisions, crossed(analysis)]
+    return [text for text in (*first, *main, *rest) if text]
 
 
 def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:

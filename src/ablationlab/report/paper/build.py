@@ -364,7 +364,9 @@ class Context:
         if len(self.studies) > 1 and study.registered:
             registered = tuple(decided.verdict for decided in study.decided if not decided.exploratory)
             verdict = verdict.model_copy(update={"verdicts": registered or verdict.verdicts})
-        return self.words.said(answer(study.analysis, verdict, interim=study.interim), study.verdict)
+        return self.words.said(
+            answer(study.analysis, verdict, interim=study.interim, replication=study.results.replication), study.verdict
+        )
 
     def _undecided(self, study: StudyView) -> list[VariantVerdict]:
         """Verdicts of which it is known what would decide them, within reach."""
