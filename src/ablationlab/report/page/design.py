@@ -107,7 +107,7 @@ def version_table(results: Results) -> Table:
             ("code hash", environment.code_hash),
         ]
         if environment.git.commit:
-            changed = " (with changes)" if environment.git.dirty else ""
+            changed = " (uncommitted changes)" if environment.git.dirty else ""
             rows.append(("git commit", environment.git.commit + changed))
         rows += [("energy", text)] if (text := energy_text(results.energy)) else []
     return _named("versions", "Versions and machine at sealing.", rows)
