@@ -73,12 +73,12 @@ def direction(outcome: str, variant: str = "geglu", regime: str = "default", **m
     return ReplicatedDirection.model_construct(**(given | more))
 
 
-def figure(outcome: str) -> ReplicatedFigure:
-    return ReplicatedFigure.model_construct(outcome=outcome, beside=False)
+def figure(outcome: str, *, same: bool = True) -> ReplicatedFigure:
+    return ReplicatedFigure.model_construct(outcome=outcome, beside=False, same_definition=same)
 
 
 def publication(directions=(), figures=(), changed=()) -> Replication:
-    return Replication.model_construct(directions=tuple(directions), figures=tuple(figures), changed=changed)
+    return Replication.model_construct(directions=tuple(directions), figures=tuple(figures), changed=changed, level=0.9)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,22 @@ def publication(directions=(), figures=(), changed=()) -> Replication:
         ),
         (
             publication(figures=[figure("within")] * 11 + [figure("outside")] * 4 + [figure("not-measured")]),
-            "11 of 15 published figures lie within the interval of our runs.",
+            "For 11 of 15 published figures, the 90 % interval of the difference includes 0.",
+        ),
+        (
+            publication(figures=[figure("outside")] * 2 + [figure("outside", same=False)]),
+            "For none of three published figures does the 90 % interval of the difference include 0 "
+            "(one is not defined as ours).",
+        ),
+        (
+            publication(figures=[figure("outside")]),
+            "For the one published figure, the 90 % interval of the difference does not include 0.",
         ),
         (publication(), ""),
     ],
 )
 def test_a_replication_says_first_whether_the_result_comes_back(record, text):
-    assert replicated(record) == text
+    assert plain(replicated(record)) == text
 
 
 def test_runs_at_other_settings_are_not_called_a_replication():

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ablationlab.analysis.wording import listed, name_of
-from ablationlab.core.format import count_word, counted, difference, part, with_unit
+from ablationlab.core.format import count_word, counted, difference, level, part, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, InteractionContrast, Interactions, StabilityGain
 from ablationlab.records.metrics import metric_name
-from ablationlab.records.replication import DirectionOutcome, ReplicatedDirection, Replication
+from ablationlab.records.replication import DirectionOutcome, ReplicatedDirection, ReplicatedFigure, Replication
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Decision, HypothesisReason, HypothesisVerdict, Verdict
 
@@ -51,11 +51,21 @@ def replicated(replication: Replication) -> str:
     known = [one for one in replication.figures if not one.beside and one.outcome in ("within", "outside")]
     texts = [_directions(directions)] if directions else []
     if known:
-        within = part(sum(one.outcome == "within" for one in known), len(known))
-        texts.append(f"{within[:1].upper()}{within[1:]} published figures lie within the interval of our runs.")
+        texts.append(f"{compatible(known, replication.level)}.")
     if replication.changed and texts:
         return f"Not a replication, for settings differ from the published ones. {' '.join(texts)}"
     return " ".join(texts)
+
+
+def compatible(known: Sequence[ReplicatedFigure], of: float) -> str:
+    """How many published figures the interval of the difference to ours, at level *of*, allows; without a full stop."""
+    within, interval = sum(one.outcome == "within" for one in known), f"the {level(of)} interval of the difference"
+    other = sum(not one.same_definition for one in known)
+    note = f" ({count_word(other)} {'is' if other == 1 else 'are'} not defined as ours)" if other else ""
+    if len(known) == 1:
+        return f"For the one published figure, {interval} {'includes' if within else 'does not include'} 0{note}"
+    figures = f"For {part(within, len(known))} published figures"
+    return f"{figures}, {interval} includes 0{note}" if within else f"{figures} does {interval} include 0{note}"
 
 
 def _directions(directions: Sequence[ReplicatedDirection]) -> str:
@@ -268,14 +278,14 @@ def _effects(analysis: Analysis, found: Interactions, key: str, shown: Sequence[
     for (before, after), contrasts in steps.items():
         ways = []
         for word, alike in grouped((("falls", "rises")[(one.estimate or 0.0) > 0], one) for one in contrasts).items():
-            ordered = sorted(alike, key=lambda one: -abs(one.estimate or 0.0))
-            names = [one.variant for one in ordered if one.variant]
+            ordered = sorted(alike, key=lambda one: abs(one.estimate or 0.0))
+            names = [one.variant for one in reversed(ordered) if one.variant]
             sizes = [
                 difference(one.estimate, one.low, one.high, log=found.transform == "log", unit=metric.unit)
                 for one in (ordered[0], ordered[-1])
             ]
             ends = list(dict.fromkeys(size.size for size in sizes))
-            amount = with_unit(" down to ".join(ends), sizes[0].unit)
+            amount = with_unit(" to ".join(ends), sizes[0].unit)
             ways.append(f"{word} by {amount}{f' ({listed(names)})' if names else ''}")
         clauses.append(f"from {before} to {after} it {listed(ways)}")
     return f"depends on {_short(key)}: {'; '.join(clauses)}"

@@ -39,7 +39,7 @@ def replicate(
     workers: Workers = None,
     report: Report = True,
 ) -> int:
-    """Compare a published table with our runs: published, ours, difference, and whether it lies within the interval.
+    """Compare a published table with our runs: published, ours, the difference, and whether its interval includes 0.
 
     Runs the table's study first, unless --results names a folder that has it; what is trained already is not trained
     again. Figures are compared as means of small samples (Welch's interval, or a prediction interval where no

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ablationlab.core.errors import RecordError
+from ablationlab.core.format import plain
 from ablationlab.instrument.replication import PublishedTable, Replication, replicate, words
 from ablationlab.pipeline import conclude
 from ablationlab.records.replication import ChangedSetting
@@ -20,6 +21,7 @@ from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.paper.document import Float
 from ablationlab.report.tables import write_tables
+from ablationlab.report.tables.study import direction_table
 from ablationlab.stats.intervals import difference_of_means
 from analysis.builder import STEPS, build, calm, study
 
@@ -82,9 +84,20 @@ def test_a_figure_holds_both_means_and_welchs_interval(flipped):
     assert (none.outcome, layernorm.outcome) == ("within", "outside")
     assert [one.seed for one in none.values] == [1, 2, 3, 4, 5]
     assert layernorm.difference == pytest.approx(np.mean(values_of("layernorm")) - 1.0)
-    told = " ".join(words.conclusions(found))
-    assert "1 of 2 published figures lie within the interval of our runs: loss of none" in told
+    told = plain(" ".join(words.conclusions(found)))
+    assert "For one of two published figures, the 95 % interval of the difference includes 0: loss of none" in told
     assert "are not reproduced: loss of layernorm (1 published" in told
+
+
+def test_a_figure_that_is_not_reproduced_has_the_digits_that_tell_it_from_ours(flipped):
+    found = replicate(table(figures=[figure(values={"none": {"mean": 11.17158, "n": 3}})]), flipped)
+    near = found.figures[0].model_copy(update={"mean": 11.1702, "outcome": "outside"})
+    told = " ".join(words.conclusions(found.model_copy(update={"figures": (near,)})))
+    assert "none (11.17158 published, 11.170 here)" in told
+
+
+def test_a_signs_interval_is_not_said_to_have_the_level_of_the_figures(flipped):
+    assert "deciding interval" in direction_table(replicate(table(directions=[SIGN]), flipped)).html().lower()
 
 
 def test_without_a_published_spread_ours_predicts(flipped):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ablationlab.analysis.findings import compatible
 from ablationlab.analysis.wording import sensitivity_reasons
 from ablationlab.core.format import DASH, Difference, fixed, mean_sd, number, percent, setting
 from ablationlab.core.format import difference as format_difference
@@ -127,7 +128,7 @@ def conclusions(replication: Replication) -> Iterator[str]:
             within = [figure for figure in known if figure.outcome == "within"]
             names = f": {_listed(within)}" if within else ""
             where = f"In regime {regime}, which the publication does not cover,"
-            yield f"{where} {len(within)} of {len(known)} lie within{names}."
+            yield f"{where} {len(within)} of {len(known)} intervals include 0{names}."
     yield from _flips(directions)
     for outcome, words in _SAYS.items():
         same = [direction for direction in directions if not direction.beside and direction.outcome == outcome]
@@ -140,13 +141,13 @@ def _of_figures(own: Sequence[ReplicatedFigure], level: float) -> Iterator[str]:
     outside = [figure for figure in own if figure.outcome == "outside"]
     known = len(within) + len(outside)
     if within:
-        yield f"{len(within)} of {known} published figures lie within the interval of our runs: {_listed(within)}."
+        yield f"{compatible([*within, *outside], level)}: {_listed(within)}."
     if outside:
         yield f"These are not reproduced: {_listed(outside, values=True)}."
     yield from dict.fromkeys(figure.note for figure in outside if figure.note)
     if known > 1:
         chance = (1 - level) * known
-        text = f"At {percent(level)} each, about {number(chance, 1)} of {known} would lie outside by chance alone"
+        text = f"At {percent(level)} each, about {number(chance, 1)} of {known} would exclude 0 by chance alone"
         yield f"{text}; figures of one seed depend on each other."
     for word, text in (("no-interval", "No interval could be made for"), ("not-measured", "Not measured")):
         rest = [figure for figure in own if figure.outcome == word]
@@ -173,7 +174,9 @@ def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:
     def shown(figure: ReplicatedFigure) -> str:
         if not values or figure.mean is None:
             return figure.variant
-        return f"{figure.variant} ({setting(figure.published)} published, {number(figure.mean, 4)} here)"
+        apart = (n for n in range(4, 16) if number(figure.mean, n) != number(figure.published, n))
+        mean = number(figure.mean, next(apart, 4))
+        return f"{figure.variant} ({setting(figure.published)} published, {mean} here)"
 
     by_metric = grouped((figure.published_as, shown(figure)) for figure in parts)
     return "; ".join(f"{metric} of {', '.join(names)}" for metric, names in by_metric.items())

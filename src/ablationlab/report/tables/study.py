@@ -694,9 +694,7 @@ def direction_table(
                 Column("regime", "Regime"): Cell.name(direction.regime),
                 Column("sign", "Sign"): direction.sign,
                 Column("ours", "Ours", "right"): Cell.of(direction.delta, shown.delta),
-                Column("low", f"{level(replication.level)} interval", "right", below=True): Cell.of(
-                    direction.low, shown.interval
-                ),
+                Column("low", "Deciding interval", "right", below=True): Cell.of(direction.low, shown.interval),
                 Column("high", printed=False): direction.high,
                 Column("p_adjusted", "Adjusted p", "right"): Cell.of(direction.p_adjusted, p_value),
                 Column("outcome", "Transfers"): Cell.of(
