@@ -120,6 +120,13 @@ def test_a_p_value_stays_on_one_line(p: float):
         ({"delta": 800.0, "log": True}, "×∞", "–", "a factor of ∞"),
         # An interval that reaches ×10 would print thousands of percent.
         ({"delta": 0.9, "low": -4.0, "high": 5.75, "log": True}, "×2.46", "[×0.0183, ×314]", "a factor of 2.46"),
+        # Nothing positive falls by 100 %.
+        (
+            {"delta": -8.1, "low": -9.0, "high": -1.86, "log": True},
+            "×0.000304",
+            "[×0.000123, ×0.156]",
+            "a factor of 3,294",
+        ),
         # A shown difference whose interval would print as if it held zero.
         ({"delta": -0.3155, "low": -0.6307, "high": -0.0003, "log": True}, "−27.06 %", "[−46.78, −0.03]", "27.06"),
         ({"delta": 0.25, "low": 0.004, "high": 0.496}, "+0.250", "[+0.004, +0.496]", "0.250"),

@@ -170,6 +170,10 @@ def test_sweeps_count_unstable_runs_by_rate(rich: Results):
     assert cells["none", "0.01"] == "3/4"
     assert cells["layernorm", "0.01"] == "0/4"
     assert len(sweeps.sweep_curves(rich)) == len(sweeps.sensitivity(rich)) == 1
+    assert sweeps.divergence_map(rich)[0].caption.endswith(
+        "diverged, spiked beyond the registered threshold, or ended worse than it began."
+    )
+    assert "(Wortsman et al. 2024)" in sweeps.sensitivity(rich)[0].caption
 
 
 def test_diagnostics_come_from_the_probes_and_name_what_failed(rich: Results):

@@ -15,11 +15,13 @@ import pytest
 
 from ablationlab.core.errors import AblationLabError, StudyError
 from ablationlab.pipeline import conclude
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
 from ablationlab.report.convert import fullest, typst_compiler
+from ablationlab.report.page.sentences import stability
 from ablationlab.report.paper import write_programme
-from ablationlab.report.paper.build import read_template
+from ablationlab.report.paper.build import Context, read_template
 from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
@@ -151,6 +153,35 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_a_sentence_stands_only_where_the_records_make_it_true(papers, sentence):
     assert {name for name, text in papers.items() if sentence in text} == SENTENCES[sentence]
+
+
+def test_runs_of_a_sweep_that_were_unstable_are_told_beside_the_ones_that_are_compared(tmp_path):
+    def swept(variant: str, lr: float, seed: int) -> dict[str, float] | None:
+        return None if (variant, lr, seed) == ("layernorm", 1e-1, 2) else outcome(variant, "default", seed)
+
+    text = prose(made(tmp_path, made=study(sweep={"lr": [1e-2, 1e-1]}), swept=swept))
+    assert "No run that is compared diverged or spiked; of the 20 at other rates, one was unstable." in text
+    assert (
+        "None of the ten runs that are compared diverged or spiked; of the 20 at other rates, one was unstable." in text
+    )
+    page = stability(Results.open(tmp_path))
+    assert page.endswith("None of the 10 runs that are compared was; of the 20 at other rates, one was.")
+
+
+def test_what_stops_a_run_and_what_is_drawn_are_told_as_they_are(tmp_path):
+    dry = prose(made(tmp_path / "dry"))
+    assert "unless its loss or gradient norm stops being finite" in dry
+    assert "dropout mask" not in dry
+    wet = study().model_dump(mode="json")["model"] | {"dropout": 0.1}
+    assert "each dropout mask by step" in prose(made(tmp_path / "wet", made=study(model=wet)))
+
+
+def test_exploratory_differences_are_counted_as_one_set_in_metrics_and_not_in_tasks(tmp_path):
+    text = prose(made(tmp_path, made=study(variants=["none", "layernorm", "rmsnorm"])))
+    assert "One of them shows a difference, in perplexity." in text  # follows from the loss, and is one of "them"
+    loss = Results.open(tmp_path).analysis.comparisons[0]
+    tasks = [loss.model_copy(update={"metric": "task_accuracy", "task": f"t{n}"}) for n in range(9)]
+    assert Context.metrics_of(SimpleNamespace(), [*tasks, loss]) == ["task accuracy", metric_name(loss.metric)]
 
 
 PROGRAM = """

@@ -225,7 +225,8 @@ def run(
     """Train every run of a study that is not done yet, and plan it first if there is no plan. Safe to repeat.
 
     Runs continue from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study
-    share the work. A run whose loss is not finite ends as `diverged`, which is a result; the others continue.
+    share the work. A run whose loss or gradient norm is not finite ends as `diverged`, which is a result; the others
+    continue.
     """
     from ablationlab import pipeline
 

@@ -215,11 +215,11 @@ def difference(
     sign: bool = True,
 ) -> Difference:
     """A difference on the metric's own scale; of logarithms as a change in percent, and as a factor where it or its interval
-    reaches ×10.
+    reaches ×10 or ×0.1: a quantity that is positive never falls by 100 %.
 
     An estimate that is not a difference has no *sign* where it is positive.
     """
-    if log and any(value is not None and value >= math.log(_FACTOR) for value in (delta, high)):
+    if log and any(value is not None and abs(value) >= math.log(_FACTOR) for value in (delta, low, high)):
 
         def times(value: float | None) -> str:
             return DASH if value is None else f"×{number(_from_log(value, factor=True))}"

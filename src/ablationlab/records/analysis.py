@@ -885,6 +885,13 @@ class Analysis(SealedRecord):
         """Whether the user's own code trained the runs, so that only what it reports is known of them."""
         return self.ledger is not None and self.ledger.reported
 
+    @property
+    def at_other_rates(self) -> list[SweepPoint]:
+        """The runs of a sweep that stand in no comparison of single arms, of which it is known whether they were unstable."""
+        compared = set() if self.stability is None else {run.run for run in self.stability.runs}
+        points = () if self.sweep is None else self.sweep.points
+        return list({p.run: p for p in points if p.unstable is not None and p.run not in compared}.values())
+
     def comparison(self, metric: str, regime: str, variant: str, reference: str) -> Comparison | None:
         """The comparison that speaks for a metric: its macro average where there are tasks, else the only one."""
         wanted = (metric, regime, variant, reference)

@@ -197,7 +197,7 @@ class Result(Record):
     id: str
     """The run."""
     status: Literal["finished", "diverged"]
-    """`diverged` if the loss was not finite, else `finished`."""
+    """`diverged` if the loss or the gradient norm was not finite, else `finished`."""
     steps: int
     """Steps made."""
     tokens: int | None

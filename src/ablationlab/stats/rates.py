@@ -1,6 +1,6 @@
 """Learning-rate sensitivity and the choice of a rate, from the final losses of a sweep. Pure numpy.
 
-Wortsman et al. 2023 (arXiv 2309.14322): with l(η) the final validation loss after training at rate η, l₀ the loss at
+Wortsman et al. 2024 (arXiv 2309.14322): with l(η) the final validation loss after training at rate η, l₀ the loss at
 initialization and l* = min over η of l(η), the learning-rate sensitivity over a range of rates [a, b] is
 
     E over η in [a, b] of  min(l(η), l₀) - l*

@@ -155,7 +155,7 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
             title="Learning-rate sensitivity",
             caption=(
                 "The mean excess of the final loss over the seed's best one as the rate varies over the sweep (Wortsman et "
-                "al. 2023). Diamond and bar: mean and interval over seeds; small marks: seeds."
+                "al. 2024). Diamond and bar: mean and interval over seeds; small marks: seeds."
             ),
             alt="Sensitivity to the learning rate, by variant.",
             height=max(150, 56 * len(results.variants) + 40),
@@ -182,6 +182,7 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
         cell["share"] = cell["unstable"] / cell["n"]
         cell["text"] = f"{cell['unstable']}/{cell['n']}"
         cell["rate"] = setting(cell["lr"])
+    off = results.plan is None or results.plan.study.stability.worse_than_start == "off"
     rates = [setting(lr) for lr in sorted({lr for _, lr in cells})]
     base = alt.Chart(kept(cells.values())).transform_filter(BY_VARIANT)
     x = alt.X("rate:N", title="peak learning rate", sort=rates).axis(labelAngle=0, ticks=False, domain=False)
@@ -217,7 +218,10 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
             chart,
             key="sweep-divergence-map",
             title="Where runs were unstable",
-            caption="Unstable runs of all runs at each learning rate: diverged, or spiked beyond the registered threshold.",
+            caption=(
+                "Unstable runs of all runs at each learning rate: diverged, spiked beyond the registered threshold"
+                f"{'' if off else ', or ended worse than it began'}."
+            ),
             alt="Share of unstable runs by variant and learning rate.",
             height=max(140, 44 * len({variant for variant, _ in cells}) + 80),
         ),

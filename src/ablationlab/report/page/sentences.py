@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import corrections as adjusted_means
 from ablationlab.analysis.wording import name_of
-from ablationlab.core.format import count, number, percent, setting
+from ablationlab.core.format import count, count_word, number, percent, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
@@ -174,7 +174,14 @@ def stability(results: Results) -> str:
     rule = (
         f"A run is unstable if it diverged{third}, or has a spike score above {setting(analysis.stability.threshold)}."
     )
-    return f"{rule} None of the {count(len({run.run for run in runs}))} runs was." if runs and calm(results) else rule
+    if not runs or not calm(results):
+        return rule
+    none, others = f"{rule} None of the {count(len({run.run for run in runs}))} runs", analysis.at_other_rates
+    if not others:
+        return f"{none} was."
+    found = sum(bool(run.unstable) for run in others)
+    were = f"{count_word(found)} {'was' if found == 1 else 'were'}"
+    return f"{none} that are compared was; of the {count(len(others))} at other rates, {were if found else 'none was'}."
 
 
 def evaluation(results: Results) -> str:

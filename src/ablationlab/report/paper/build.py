@@ -13,10 +13,10 @@ from markupsafe import Markup
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
 from ablationlab.analysis.wording import difference_of
-from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison, Seed
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
 from ablationlab.records.verdict import RANK, Decision, Need, VariantVerdict
@@ -256,7 +256,7 @@ class Context:
         return list(groups.items())
 
     def metrics_of(self, comparisons: Sequence[Comparison]) -> list[str]:
-        return list(dict.fromkeys(map(metric_of, comparisons)))
+        return list(dict.fromkeys(metric_name(comparison.metric) for comparison in comparisons))
 
     # Figures
 

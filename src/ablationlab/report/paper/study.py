@@ -165,6 +165,10 @@ class StudyView:
         return self.plan.study.in_regime(DEFAULT_REGIME)[1]
 
     @property
+    def dropout(self) -> bool:
+        return self.trained is not None and any(run.model.dropout for run in self.trained.runs)
+
+    @property
     def rate_is_shared(self) -> bool:
         """Whether all arms were trained at one learning rate only."""
         return self.trained is not None and self.trained.study.sweep is None
@@ -380,9 +384,14 @@ class StudyView:
         return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
     @property
+    def shown_others(self) -> list[Comparison]:
+        """Exploratory comparisons that show a difference."""
+        return [c for c in self.others if c.outcome in ("better", "worse", "different")]
+
+    @property
     def different(self) -> list[Comparison]:
-        """Exploratory comparisons that show a difference; of a metric and those that follow from it, one."""
-        return [c for c in self.others if c.outcome in ("better", "worse", "different") and c.shares_test_of is None]
+        """Those of them that are leads: of a metric and those that follow from it, one."""
+        return [c for c in self.shown_others if c.shares_test_of is None]
 
     def calm(self, comparison: Comparison) -> bool:
         """Whether no run of either arm was unstable, as far as that is known."""
