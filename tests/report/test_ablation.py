@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
 import pytest
 
@@ -46,6 +47,22 @@ def test_each_arm_has_its_mean_and_the_interval_that_decides(results: Results):
         == analysis.comparison("validation_loss", "default", "layernorm", "none").reference_mean
     )
     assert "corrected by Holm for 2 tests" in table.note
+
+
+def test_an_arms_mean_is_over_its_own_runs_where_those_of_others_are_missing(tmp_path: Path):
+    def ended(variant: str, regime: str, seed: int):
+        return None if variant == "layernorm" and seed > 3 else outcome(variant, regime, seed)
+
+    build(tmp_path, study(seeds=[*range(1, 9)]), outcomes=ended)
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    table = ablation_table(results.analysis, results.verdict)
+    rows = {row["variant"]: row for row in csv.DictReader(io.StringIO(table.csv()))}
+    losses = [outcome("none", "default", seed)["validation_loss"] for seed in range(1, 9)]
+    assert float(rows["none"]["mean"]) == pytest.approx(fmean(losses))
+    assert float(rows["none"]["sd"]) == pytest.approx(stdev(losses))
+    assert [rows[arm]["n"] for arm in ("none", "layernorm")] == ["8", "3"]
+    assert table.note.startswith("Mean ± SD over 3 to 8 seeds.")
+    assert table.note.endswith(" Δ over pairs in which both runs finished.")
 
 
 def test_the_rates_of_tuned_arms_are_told_beside_their_numbers(results: Results):

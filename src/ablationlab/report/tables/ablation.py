@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean, stdev
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, name_of
+from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, listed, name_of
 from ablationlab.core.format import amount, difference, level, mean_sd, percent, several
-from ablationlab.records.analysis import Analysis, Comparison, StabilityAnalysis
+from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
 from ablationlab.report.naming import as_title, printed_unit
@@ -61,23 +62,27 @@ def ablation_table(
         printed=stability is not None and any(arm.runs for arm in stability.arms),
     )
     rows: list[Cells] = []
+    sizes: set[int] = set()
     for regime in sorted(regimes, key=lambda name: name not in registered):
         here = [comparison for comparison in primary if comparison.regime == regime]
-        # Where pairs are missing, the baseline's mean is that of the contrast with the most of them.
         widest = max(here, key=lambda comparison: comparison.n)
         for comparison in (None, *(sorted(here, key=_rank) if _ranked(analysis, primary) else here)):
             arm = analysis.baseline if comparison is None else comparison.variant
             judged = decided.get((regime, arm))
-            mean, sd, n, delta, low, high, at = (
-                _baseline_cells(widest) if comparison is None else _variant_cells(comparison, judged)
+            mean, sd, n = _mean(analysis, widest if comparison is None else comparison, arm)
+            sizes.add(n)
+            delta, low, high, at = (
+                (Cell.of(None, ""),) * 4 if comparison is None else _difference_cells(comparison, judged)
             )
             rows.append(
                 {
                     Column("variant", "Variant"): Cell.name(arm, colour=(colours or {}).get(arm, "")),
                     Column("regime", "Regime", printed=len(regimes) > 1, below=True): Cell.name(regime),
-                    Column("mean", as_title(name_of(first)) + (f" ({unit})" if unit else ""), "right"): mean,
-                    Column("sd", printed=False): sd,
-                    Column("n", printed=False): n,
+                    Column("mean", as_title(name_of(first)) + (f" ({unit})" if unit else ""), "right"): Cell.of(
+                        mean, mean_sd(mean, sd)
+                    ),
+                    Column("sd", printed=False): Cell.of(sd),
+                    Column("n", printed=False): Cell.of(n),
                     Column("delta", "Δ", "right"): delta,
                     Column("low", "Interval", "right"): low,
                     Column("high", printed=False): high,
@@ -94,7 +99,10 @@ def ablation_table(
                     else _decision(judged),
                 }
             )
-    note = _note(analysis, primary, accuracy, decided)
+    note = _note(analysis, primary, accuracy, decided, sorted(sizes))
+    if any(_incomplete(analysis, comparison) for comparison in primary):
+        paired = ["Δ", *(("accuracy",) if accuracy else ()), *(("speed",) if speed else ())]
+        note += f" {listed(paired)} over pairs in which both runs finished."
     note += f" Regimes that are not registered are in the other tables: {', '.join(left_out)}." if left_out else ""
     return Table.of("ablation", f"Every arm against {analysis.baseline}.", rows, note)
 
@@ -125,31 +133,48 @@ def _rank(comparison: Comparison) -> float:
     return comparison.delta if comparison.direction == "lower" else -comparison.delta
 
 
-def _variant_cells(comparison: Comparison, judged: VariantVerdict | None) -> Row:
-    """Mean, SD and n of the variant; the difference, and the interval that decides: of a tie that of the equivalence test."""
+def _mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[float | None, float | None, int]:
+    """Mean, SD and n of an arm; where pairs are missing, over all its runs that have a value, in a pair or not."""
+    if _incomplete(analysis, comparison):
+        values = _values(analysis, comparison, arm)
+        return fmean(values) if values else None, stdev(values) if len(values) > 1 else None, len(values)
+    if arm == comparison.reference:
+        return comparison.reference_mean, comparison.reference_sd, comparison.n
+    return comparison.variant_mean, comparison.variant_sd, comparison.n
+
+
+def _incomplete(analysis: Analysis, comparison: Comparison) -> bool:
+    """Whether an arm may have more runs than pairs; at fitted rates, no run has the value that is compared."""
+    fitted = analysis.sweep is not None and analysis.sweep.tuned_at == "fitted-minima" and comparison.regime == TUNED
+    return comparison.design == "paired" and comparison.n < comparison.planned_pairs and not fitted
+
+
+def _values(analysis: Analysis, comparison: Comparison, arm: str) -> list[float]:
+    """The values of an arm's runs: from every pair that they are in, and the loss of those that are in none."""
+    found: dict[Seed, float] = {}
+    if comparison.metric == "validation_loss" and analysis.stability is not None:
+        here = (run for run in analysis.stability.runs if (run.variant, run.regime) == (arm, comparison.regime))
+        found = {run.seed: run.loss for run in here if run.state == "finished" and run.loss is not None}
+    same = (comparison.metric, comparison.task, comparison.regime)
+    for other in analysis.comparisons:
+        if (other.metric, other.task, other.regime) == same and arm in (other.variant, other.reference):
+            found |= {pair.seed: pair.variant if arm == other.variant else pair.reference for pair in other.pairs}
+    return list(found.values())
+
+
+def _difference_cells(comparison: Comparison, judged: VariantVerdict | None) -> Row:
+    """The difference, and the interval that decides: of a tie that of the equivalence test."""
     shown, interval = difference_of(comparison), comparison.main_interval
     low, high, at = (None,) * 3 if interval is None else (interval.low, interval.high, interval.level)
     tost = comparison.equivalence
     if _tied(judged) and tost is not None and tost.low is not None:
         low, high, at = tost.low, tost.high, 1 - 2 * tost.alpha
         shown = difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
-    return (
-        Cell.of(comparison.variant_mean, mean_sd(comparison.variant_mean, comparison.variant_sd)),
-        *(Cell.of(comparison.variant_sd), Cell.of(comparison.n), Cell.of(comparison.delta, shown.text)),
-        *(Cell.of(low, shown.interval), Cell.of(high), Cell.of(at)),
-    )
+    return Cell.of(comparison.delta, shown.text), Cell.of(low, shown.interval), Cell.of(high), Cell.of(at)
 
 
 def _tied(judged: VariantVerdict | None) -> bool:
     return judged is not None and judged.decision == Decision.TIE
-
-
-def _baseline_cells(comparison: Comparison) -> Row:
-    nothing = Cell.of(None, "")
-    return (
-        Cell.of(comparison.reference_mean, mean_sd(comparison.reference_mean, comparison.reference_sd)),
-        *(Cell.of(comparison.reference_sd), Cell.of(comparison.n), *(nothing,) * 4),
-    )
 
 
 def _decision(judged: VariantVerdict | None) -> Cell:
@@ -215,11 +240,11 @@ def _note(
     primary: Sequence[Comparison],
     accuracy: str | None,
     decided: dict[tuple[str, str], VariantVerdict],
+    sizes: Sequence[int],
 ) -> str:
     """What the numbers are: of which runs, at which level, and how they were corrected."""
     first = primary[0]
     unpaired = all(comparison.design == "unpaired" for comparison in primary)
-    sizes = sorted({comparison.n for comparison in primary})
     runs = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     text = f"Mean ± SD over {runs} {'runs' if unpaired else 'seeds'}. Δ: arm − {first.reference}, "
     text += "unpaired" if unpaired else "paired by seed"
