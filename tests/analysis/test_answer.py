@@ -50,10 +50,11 @@ def test_crossed_settings_come_with_what_the_effect_depends_on_after_the_decisio
     made = analyze(read_results(tmp_path))
     text = plain(crossed(made))
     assert text.startswith(
-        "The difference to none in validation loss depends on token_init_std: from 0.02 to 1.0 it falls"
+        "Exploratory: averaged over the other settings, the difference to none in validation loss depends on "
+        "token_init_std: from 0.02 to 1.0 it falls"
     )
     assert "It also depends on place: from sum to token it rises by" in text
-    assert "Token_init_std and place interact for layernorm (exploratory)." in text
+    assert "Token_init_std and place interact for layernorm." in text
     decisions, found, _ = plain(answer(made, decide(made))).partition(text)
     assert decisions
     assert found
@@ -64,7 +65,10 @@ def test_without_an_effect_that_is_shown_the_answer_says_so(tmp_path):
         return {"validation_loss": 5.0 + 0.1 * seed + (0.01 * (seed * len(regime) % 3) if variant != "none" else 0.0)}
 
     build(tmp_path, study(regimes=test_interactions.REGIMES), outcomes=flat)
-    assert crossed(analyze(read_results(tmp_path))).endswith("or an interaction, is not shown (exploratory).")
+    assert crossed(analyze(read_results(tmp_path))) == (
+        "Exploratory: averaged over the other settings, a dependence on token_init_std or place is not shown. "
+        "That the settings interact is not shown."
+    )
 
 
 def direction(outcome: str, variant: str = "geglu", regime: str = "default", **more) -> ReplicatedDirection:

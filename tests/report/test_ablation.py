@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from ablationlab.analysis.answer import answer, verdict_sentence
+from ablationlab.analysis.answer import _counted, answer, verdict_sentence
 from ablationlab.analysis.wording import verdict_words
 from ablationlab.records.results import Results
 from ablationlab.records.settings import TUNED
@@ -164,7 +164,12 @@ def test_winners_stand_by_their_gain_and_none_is_said_to_be_the_best_untested(tm
     results = _ranked_study(tmp_path, LOSSES)
     text = answer(results.analysis, results.verdict)
     assert "se best, middle or small" in text
-    assert "Which of them is best is not shown." in text
+    assert "They were not compared with each other." in text
+
+
+def test_winners_that_were_compared_are_not_said_to_be_untested(tmp_path: Path):
+    results = _ranked_study(tmp_path, LOSSES | {"middle": 1.5}, [("middle", "best")])
+    assert "Which of them is best is not shown." in answer(results.analysis, results.verdict)
 
 
 def test_a_winner_that_another_winner_beats_is_not_recommended(tmp_path: Path):
@@ -183,7 +188,7 @@ def test_many_variants_of_one_decision_are_counted_after_those_to_use(tmp_path: 
     results = _ranked_study(tmp_path, {"none": 2.0, **noise, "best": 1.5})
     text = answer(results.analysis, results.verdict)
     assert re.match(r"(Use|For now use) best", text)
-    assert "The other 6 variants are worse by 5.5" in text
+    assert re.search(r"Do not use the other 6 variants. They are worse by 0\.496 to 5\.50", text)
     assert "change-3" not in text
 
 
@@ -226,3 +231,28 @@ def test_a_variant_that_did_not_diverge_is_not_said_to_have(tmp_path: Path):
     assert "rmsnorm diverged on seeds where the baseline did not" in text
     assert "layernorm diverged" not in text
     assert text.count("Keep the baseline (none) for now.") == 1
+
+
+def test_beside_a_variant_to_use_nobody_is_told_to_keep_the_baseline(tmp_path: Path):
+    effects = {"none": 0.0, "helpful": -0.3, "shaky": 0.3, "bad": 0.4}
+
+    def ended(variant: str, regime: str, seed: int):
+        lone = 8.0 if variant == "shaky" and seed == 1 else 0.0
+        return {"validation_loss": 2.0 + 0.003 * (seed * len(variant) % 5) + effects[variant] + lone}
+
+    tables = {name: {"training": {"weight_decay": 0.01 * n}} for n, name in enumerate(effects)}
+    build(tmp_path, study(variants=tables | {"none": {}}, baseline="none"), outcomes=ended)
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    text = answer(results.analysis, results.verdict)
+    assert text.startswith("For now use helpful")
+    assert ", but it is not shown to be as stable." in text
+    assert "Do not use bad. It is worse by 0.4" in text
+    assert "shaky is not worth using for now. It looks worse, but one seed stands out" in text
+    assert "Keep the baseline" not in text
+    told = {
+        one.variant: verdict_sentence(results.analysis, results.verdict, one)[0] for one in results.verdict.verdicts
+    }
+    assert told["bad"] == "Do not use bad."
+    crowded = _counted(results.analysis, results.verdict, results.verdict.verdicts)
+    assert "Do not use: bad." in crowded
+    assert "Not worth using for now: shaky." in crowded

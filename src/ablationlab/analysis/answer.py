@@ -199,6 +199,13 @@ def group_sentence(
     where, size = _where(analysis, group.regimes) if placed else "", _sizes(analysis, group)
     registered = "registered" if group.label == "registered" else "asked for"
     it = "Each" if several else "It"
+    keep, worse = f"Keep {base}{where}.", begin
+    if now := group.decision == Decision.KEEP_PROVISIONALLY:
+        keep = f"Keep {base}{where} for now."
+    if any(_used_in(verdict, regime) for regime in group.regimes):
+        unused = f"Do not use {_names(analysis, group, alone=alone, last='or')}{where}."
+        keep = f"{begin} {'are' if several else 'is'} not worth using{where} for now." if now else unused
+        worse = "They" if several else "It"
     match group.decision:
         case Decision.TRADE_OFF if group.rule == Rule.RESTORES_STABILITY:
             return (
@@ -219,25 +226,25 @@ def group_sentence(
             )
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.BAD_RUNS:
             return (
-                f"Keep {base}{where} for now.",
-                f"{begin} {'look' if several else 'looks'} worse, but {_bad_runs(analysis, group)}.",
+                keep,
+                f"{worse} {'look' if several else 'looks'} worse, but {_bad_runs(analysis, group)}.",
             )
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.FAILS_MORE:
             return (
-                f"Keep {base}{where} for now.",
+                keep,
                 f"More runs of {names} fail than the margin allows, and {'they are' if several else 'it is'} not shown to be "
                 "as stable.",
             )
         case Decision.KEEP_PROVISIONALLY:
             return (
-                f"Keep {base}{where} for now.",
-                f"{begin} diverged on seeds where the baseline did not, and nothing that is shown outweighs it.",
+                keep,
+                f"{worse} diverged on seeds where the baseline did not, and nothing that is shown outweighs it.",
             )
         case Decision.KEEP_BASELINE:
             verb = "are" if several else "is"
             return (
-                f"Keep {base}{where}.",
-                f"{begin} {verb} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}.",
+                keep,
+                f"{worse} {verb} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}.",
             )
         case Decision.TIE:
             return (
@@ -303,7 +310,25 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: 
     now = "For now use" if group.decision == Decision.ADOPT_PROVISIONALLY else "Use"
     one_rate = group.decision != Decision.ADOPT_IN_REGIME and _one_rate(analysis)
     rate = ", at this learning rate" if one_rate else ""
-    return f"{now} {either}{rather}{where}{rate}.", rest + (" Which of them is best is not shown." if several else "")
+    if several:
+        rest += f" {_which_is_best(analysis, group.regimes, [decided.variant for decided in best])}"
+    return f"{now} {either}{rather}{where}{rate}.", rest
+
+
+def _which_is_best(analysis: Analysis, regimes: Sequence[str], names: Sequence[str]) -> str:
+    """What is known of variants to use, none of which is shown better than another."""
+    compared = any(
+        comparison.metric == analysis.primary
+        and comparison.regime in regimes
+        and {comparison.variant, comparison.reference} <= set(names)
+        for comparison in analysis.comparisons
+    )
+    return "Which of them is best is not shown." if compared else "They were not compared with each other."
+
+
+def _used_in(verdict: Verdict, regime: str) -> bool:
+    """Whether a variant is to be used there, if only for now: then nobody is told to keep the baseline."""
+    return any(decided.regime == regime and decided.decision in ADOPTED for decided in verdict.verdicts)
 
 
 def _not_shown(analysis: Analysis, alike: Sequence[VariantVerdict]) -> str:
@@ -312,16 +337,17 @@ def _not_shown(analysis: Analysis, alike: Sequence[VariantVerdict]) -> str:
     for decided in alike:
         evidence = gather(analysis, decided.variant, decided.regime)
         guards += [metric_name(guard.metric) for guard in evidence.guards if guard.shown != "kept"]
-        lacking |= {"stability"} if not evidence.standing.non_inferior else set()
+        if not evidence.standing.non_inferior:
+            lacking |= {"stability" if evidence.standing.known else "unknown"}
         lacking |= {"runs"} if evidence.lacking or evidence.variant_diverged else set()
         guards += map(metric_name, evidence.unmeasured)
-    it = "they are" if len(alike) > 1 else "it is"
-    parts = [f"that {it} as stable"] if "stability" in lacking else []
-    parts += [f"what {'they do' if len(alike) > 1 else 'it does'} to {listed(dict.fromkeys(guards))}"] if guards else []
-    parts += (
-        [f"what {'they do' if len(alike) > 1 else 'it does'} in the runs that are missing"] if "runs" in lacking else []
-    )
-    return f"{listed(parts)} {'is' if len(parts) == 1 else 'are'} not shown" if parts else "not everything is shown"
+    are, do, their = ("they are", "they do", "their") if len(alike) > 1 else ("it is", "it does", "its")
+    clauses = [f"{are} not shown to be as stable"] if "stability" in lacking else []
+    clauses += [f"{their} stability is not known"] if "unknown" in lacking else []
+    parts = [f"what {do} to {listed(dict.fromkeys(guards))}"] if guards else []
+    parts += [f"what {do} in the runs that are missing"] if "runs" in lacking else []
+    clauses += [f"{listed(parts)} {'is' if len(parts) == 1 else 'are'} not shown"] if parts else []
+    return ", and ".join(clauses) or "not everything is shown"
 
 
 def _beaten(analysis: Analysis, verdict: Verdict) -> set[tuple[str, str]]:
@@ -345,12 +371,12 @@ def _by_size(analysis: Analysis, group: AlikeVerdicts) -> list[VariantVerdict]:
     return sorted(group.verdicts, key=lambda decided: -abs(known[decided.variant].delta or 0.0))
 
 
-def _names(analysis: Analysis, group: AlikeVerdicts, *, alone: bool) -> str:
+def _names(analysis: Analysis, group: AlikeVerdicts, *, alone: bool, last: str = "and") -> str:
     """The variants by the size of their difference; more than `MOST_NAMED` are counted."""
     names = [decided.variant for decided in _by_size(analysis, group)]
     every = len(analysis.variants) - 1
     if len(names) <= MOST_NAMED or alone:
-        return listed(names)
+        return listed(names, last)
     return f"all {count(every)} variants" if len(names) == every else f"the other {count(len(names))} variants"
 
 
@@ -400,6 +426,12 @@ _DECIDED = {
     Decision.KEEP_PROVISIONALLY: "keep the baseline for now",
     Decision.KEEP_BASELINE: "keep the baseline",
 }
+#: The same where another variant is to be used.
+_NOT_USED = {Decision.KEEP_PROVISIONALLY: "not worth using for now", Decision.KEEP_BASELINE: "do not use it"}
+
+
+def _decided(verdict: Verdict, decision: Decision, regime: str) -> str:
+    return (_DECIDED | _NOT_USED if _used_in(verdict, regime) else _DECIDED)[decision]
 
 
 def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> str:
@@ -412,7 +444,7 @@ def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVer
             (
                 "better than the baseline, but worse than another variant"
                 if (decided.variant, decided.regime) in beaten
-                else _DECIDED[decided.decision].replace(" it", ""),
+                else _decided(verdict, decided.decision, decided.regime).replace(" it", ""),
                 decided,
             )
             for decided in verdicts
@@ -424,7 +456,7 @@ def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVer
     by_variant = grouped((decided.variant, decided) for decided in verdicts)
     same = grouped((tuple((one.decision, one.regime) for one in mine), name) for name, mine in by_variant.items())
     for decisions, names in same.items():
-        regimes = grouped((_DECIDED[decision], regime) for decision, regime in decisions)
+        regimes = grouped((_decided(verdict, decision, regime), regime) for decision, regime in decisions)
         parts = [f"{words} {at_places(places, every)}" for words, places in regimes.items()]
         sentences.append(f"{listed(names)}: {', '.join(parts)}.")
     return " ".join(sentences)
@@ -471,10 +503,10 @@ def _sizes(analysis: Analysis, group: AlikeVerdicts) -> str:
 
 
 def _amounts(comparisons: Sequence[Comparison]) -> str:
-    """``0.012 and 0.010 nats/token``; of many, the largest and the smallest: ``0.706 down to 0.385 nats/token``."""
+    """``0.012 and 0.010 nats/token``; of many, the smallest and the largest: ``0.385 to 0.706 nats/token``."""
     if len(comparisons) > MOST_SIZES:
-        ends = sorted(comparisons, key=lambda comparison: -abs(comparison.delta or 0.0))
-        comparisons, joined = (ends[0], ends[-1]), " down to ".join
+        ends = sorted(comparisons, key=lambda comparison: abs(comparison.delta or 0.0))
+        comparisons, joined = (ends[0], ends[-1]), " to ".join
     else:
         joined = listed
     sizes = [(shown.size, shown.unit) for shown in map(difference_of, comparisons)]

@@ -240,23 +240,23 @@ def crossed(analysis: Analysis) -> str:
     ]
     mixed = [one for one in shown if one.kind == "interaction"]
     name = metric_name(found.metric)
-    what = _capital(f"the difference to {analysis.baseline} in {name}" if dependent else name)
-    mean = " Each is a mean over the other settings." if len(found.factors) > 1 and any(texts) else ""
-    sentences = [f"{what} {'. It also '.join(text for text in texts if text)}.{mean}"] if any(texts) else []
+    what = f"the difference to {analysis.baseline} in {name}" if dependent else name
+    mean = "averaged over the other settings, " if len(found.factors) > 1 else ""
+    sentences = [f"{mean}{what} {'. It also '.join(text for text in texts if text)}."] if any(texts) else []
     interactions = any(one.kind == "interaction" for one in tested)
     if mixed:
         sets = list(dict.fromkeys(" and ".join(map(_short, one.factors)) for one in mixed))
         names = list(dict.fromkeys(one.variant for one in mixed if one.variant))
-        sentences.append(f"{_capital(listed(sets))} interact{f' for {listed(names)}' if names else ''}.")
+        sentences.append(f"{listed(sets)} interact{f' for {listed(names)}' if names else ''}.")
         interactions = False
     if flat:
         what = f"a dependence on {listed(flat, 'or')}" if dependent else f"an effect of {listed(flat, 'or')}"
-        sentences.append(f"{_capital(what)}{', or an interaction,' if interactions else ''} is not shown.")
-    elif interactions:
-        sentences.append("That the settings interact is not shown.")
-    if all(one.label == "exploratory" for one in tested):
-        sentences[-1] = f"{sentences[-1][:-1]} (exploratory)."
-    return " ".join(sentences)
+        sentences.append(f"{mean}{what} is not shown.")
+    if interactions:
+        sentences.append("that the settings interact is not shown.")
+    exploratory = all(one.label == "exploratory" for one in tested)
+    first, *rest = sentences
+    return " ".join([f"Exploratory: {first}" if exploratory else _capital(first), *map(_capital, rest)])
 
 
 def _capital(text: str) -> str:
