@@ -154,5 +154,5 @@ def test_what_adjusted_means_is_said_once_and_only_where_it_is_so():
         one.model_copy(update={"family_size": 2, "correction": "holm", "p_adjusted": 0.02}) for one in alone.comparisons
     ]
     text = plain(corrections(alone.model_copy(update={"comparisons": tuple(several)})))
-    assert "is false stays at 5 %" in text
+    assert "is false is at most 5 %" in text
     assert text.count("Holm") == 1

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from ablationlab.analysis import TableOptions, analyze, read_table, wording
+from ablationlab.analysis.answer import answer
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import StatisticsError, TableError
 from ablationlab.records.analysis import MACRO
@@ -47,6 +48,7 @@ def test_a_table_gives_the_same_statistics_and_a_verdict(tmp_path):
     assert decide(found).verdicts[0].decision == "adopt-provisionally"
     assert [d.code for d in found.deviations] == ["not-registered", "ledger-unknown"]
     assert found.stability is None
+    assert ", but its stability is not known." in answer(found, decide(found))
 
 
 def test_the_order_of_rows_and_columns_changes_nothing(tmp_path):

@@ -597,8 +597,8 @@ def corrections(analysis: Analysis) -> str:
     if strict:
         at = " or ".join(dict.fromkeys(alphas[name] for name in strict))
         texts.append(
-            "Many tests asked together show something by chance. Adjusted p-values and intervals allow for it: "
-            f"the chance that anything shown in a family of tests is false stays at {at}."
+            "Test often enough and something will look significant by chance. Adjusted p-values and intervals allow for "
+            f"it: the chance that anything shown in a family of tests is false is at most {at}."
         )
     texts += [_HOW_CORRECTED[name] for name in strict]
     if "benjamini-hochberg" in alphas:
