@@ -330,11 +330,23 @@ def test_items_of_tasks_are_hashed(folder):
 
 
 def test_what_is_no_part_of_the_study_is_listed_and_breaks_no_link(folder, cli):
-    for name in ("notes.md", "runs/unplanned/run.json", f"runs/{RUN}/mine.txt", "evaluation/tasks/x/items.jsonl"):
+    for name in (
+        "notes.md",
+        "x\nThe chain holds.\n",
+        "runs/unplanned/run.json",
+        f"runs/{RUN}/mine.txt",
+        "evaluation/tasks/x/items.jsonl",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
     unknown = {link.file for link in chain(folder) if link.state == "unknown"}
-    assert unknown == {"notes.md", "runs/unplanned", "runs/*/mine.txt", "evaluation/tasks/x/items.jsonl"}
+    assert unknown == {
+        "notes.md",
+        "x\ufffdThe chain holds.\ufffd",
+        "runs/unplanned",
+        "runs/*/mine.txt",
+        "evaluation/tasks/x/items.jsonl",
+    }
     code, output, _ = cli("verify", folder)
     assert (code, output.splitlines()[-1]) == (0, "The chain holds.")
     assert "unknown  runs/unplanned" in output

@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.core.errors import CodeError, RecordError
+from ablationlab.core.code import CodeFile, find, load
+from ablationlab.core.errors import CodeError, DataError, RecordError, StorageError
 from ablationlab.pipeline import evaluate, extend, register, run, seal
 from ablationlab.records.plan import Plan, without_paths
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study, UsedCode
 from ablationlab.records.storage import ResultsFolder, inside
+from ablationlab.report.make import make_report
 from ablationlab.report.page.design import configuration
 from ablationlab.study import trust
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.trust import carried_code, remember, require_trust, task_code
+from ablationlab.tasks.request import check_file
 from analysis.builder import build
 from analysis.builder import make_plan as made_plan
 from analysis.builder import study as made_study
@@ -154,6 +157,47 @@ def test_code_that_a_task_file_hides_needs_consent(tmp_path, text):
     assert task_code([str(hidden)]).keys() == {str(hidden)}
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["metric_list: [{metric: !!str {=: ./x.py}}]", "class: x\n? !!str {=: include}\n: own.yaml", "a: !!str [include]"],
+)
+def test_a_text_that_is_written_as_a_table_is_refused(tmp_path, text):
+    path = tmp_path / "hidden.yaml"
+    path.write_text(f"task: hidden\n{text}\n")
+    with pytest.raises(DataError, match="writes a text as a table"):
+        check_file(str(path))
+
+
+def test_a_tilde_is_the_home_that_the_harness_takes_it_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "home.yaml").write_text("task: home\n")
+    before = task_code(["~/home.yaml"])
+    (tmp_path / "home.yaml").write_text("task: other\n")
+    assert task_code(["~/home.yaml"]) != before
+
+
+@pytest.mark.parametrize("name", ["tables", "figures", "paper"])
+def test_a_report_is_not_written_through_a_link(tmp_path, name):
+    (tmp_path / "mine").mkdir()
+    build(tmp_path / "results")
+    (tmp_path / "results" / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(StorageError, match="is a link"):
+        make_report(tmp_path / "results")
+    assert not list((tmp_path / "mine").iterdir())
+
+
+def test_a_file_of_use_whose_name_is_no_path_is_refused(tmp_path):
+    with pytest.raises(CodeError, match="no path of a file"):
+        find("a\0.py", tmp_path)
+
+
+def test_a_record_cannot_say_that_its_code_is_installed(study_table):
+    used = {"name": "evil", "path": "evil.py", "sha256": "0" * 64, "entry_point": True}
+    assert "evil" in carried_code(parse_study(study_table()).changed(use=(UsedCode(**used),)))
+    with pytest.raises(CodeError, match="no installed package offers"):
+        load([CodeFile("evil", Path("evil.py"), "0" * 64, entry_point=True)])
+
+
 def test_listing_a_folder_runs_no_code_of_its_studies_and_allows_none(tmp_path, cli):
     (tmp_path / "mine.py").write_text(MINE.format(mark=str(tmp_path / "mark")))
     write_study(tmp_path, {"use": ["./mine.py"], "question": "Mine?"})
@@ -165,7 +209,7 @@ def test_listing_a_folder_runs_no_code_of_its_studies_and_allows_none(tmp_path, 
     assert not trust._trusted
 
 
-def test_a_task_file_with_functions_needs_consent_and_one_without_does_not(tmp_path):
+def test_every_task_file_needs_consent_to_all_that_it_consists_of(tmp_path):
     plain, own = tmp_path / "plain.yaml", tmp_path / "own.yaml"
     plain.write_text("task: plain\ndoc_to_text: text\n")
     own.write_text("task: own\ndoc_to_text: !function utils.text\n")
@@ -174,9 +218,12 @@ def test_a_task_file_with_functions_needs_consent_and_one_without_does_not(tmp_p
     including.parent.mkdir()
     including.write_text("include: ../own.yaml\ntask: third\n")
     code = task_code([str(plain), str(own), str(including), "suite"])
-    assert code.keys() == {str(own), str(including)}
+    assert code.keys() == {str(plain), str(own), str(including)}
     (tmp_path / "utils.py").write_text("def text(doc): return 'other'\n")
-    assert task_code([str(own)])[str(own)] != code[str(own)]
+    changed = task_code([str(plain), str(own), str(including)])
+    assert {name for name in code if changed[name] != code[name]} == {str(own), str(including)}
+    (tmp_path / "utils.py").rename(tmp_path / "vtils.py")
+    assert task_code([str(own)])[str(own)] != changed[str(own)], "what a name stands for is another file"
     folder = tmp_path / "results"
     build(folder)
     with pytest.raises(CodeError, match=r"own\.yaml"):

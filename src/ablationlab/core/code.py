@@ -14,7 +14,7 @@ import linecache
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import invalidate_caches
 from importlib.abc import Loader, MetaPathFinder
@@ -60,6 +60,8 @@ _paths: set[str] = set()
 def find(entry: str, folder: Path) -> CodeFile:
     """The code that ``use`` names: a file, relative to *folder*, or an entry point."""
     if entry.endswith(".py"):
+        if "\0" in entry:
+            raise CodeError(f"{entry!r} is no path of a file")
         path = (folder / Path(entry).expanduser()).resolve()
         if path.exists() and not path.is_file():
             raise CodeError(f"{path} is not a regular file")  # a pipe or a device might never end
@@ -75,6 +77,15 @@ def find(entry: str, folder: Path) -> CodeFile:
         )
     package = _package(offered[entry])
     return CodeFile(entry, package.path, package.sha256, entry_point=True)
+
+
+def is_installed(name: str, sha256: str) -> bool:
+    """Whether this is an entry point of a package that is installed here, as it is now. What a record says of it counts for
+    nothing."""
+    point = _offered().get(name)
+    with suppress(CodeError, OSError):
+        return point is not None and _package(point).sha256 == sha256
+    return False
 
 
 def _offered() -> dict[str, EntryPoint]:
@@ -225,6 +236,8 @@ def _importable(files: Sequence[CodeFile]) -> Iterator[None]:
 
 def _run(file: CodeFile, key: str) -> dict[str, dict[str, Any]]:
     point = _offered().get(file.name) if file.entry_point else None
+    if file.entry_point and point is None:
+        raise CodeError(f"{file.name}: no installed package offers this entry point of the group {GROUP!r}")
     package = None if point is None else _package(point)
     try:
         data = file.path.read_bytes()

@@ -201,7 +201,9 @@ def _unknown(results: Results) -> Iterator[Link]:
         asked = {Path(SUITE).name, *results.suite.files}
         asked |= {f"{Path(name).parent}/task.yaml" for name in results.suite.files}  # for others: nothing reads it
         found += [(f"evaluation/{name}", "is no file of a task that was asked") for name in files if name not in asked]
-    yield from (Link(name, "unknown", text) for name, text in found[:_MOST_LISTED])
+    for name, text in found[:_MOST_LISTED]:
+        on_one_line = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+        yield Link(on_one_line, "unknown", text)
     if len(found) > _MOST_LISTED:
         yield Link(
             ".", "unknown", f"{counted(len(found) - _MOST_LISTED, 'more file or folder', 'more files or folders')}"

@@ -11,7 +11,7 @@ from ablationlab.core.errors import AblationLabError, StorageError
 from ablationlab.core.grouping import grouped
 from ablationlab.core.processes import require_memory
 from ablationlab.records.results import Damage, Results
-from ablationlab.records.storage import sweep_abandoned
+from ablationlab.records.storage import not_a_link, sweep_abandoned
 
 if TYPE_CHECKING:
     from ablationlab.report.figures import Figures
@@ -42,6 +42,8 @@ def make_report(
 
     require_memory(LEAST_MEMORY, "the report")
     target = out or folder
+    for place in ("figures", "tables", "paper", "paper/figures"):
+        not_a_link(target / place)
     for place in ("", "figures", "tables", "paper", "paper/figures"):
         sweep_abandoned(target / place)
     wanted = set(parts)

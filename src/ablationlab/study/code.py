@@ -89,4 +89,4 @@ def code_notice(study: Study) -> str:
     names = ", ".join(f"{code.name} (sha256 {code.sha256[:12]})" for code in study.use)
     tasks = [name for name in carried_code(study) if name in study.evaluation.tasks]
     names = ", ".join(filter(None, [names, *tasks]))
-    return f"This study runs your own code, in every worker, with your rights: {names}" if names else ""
+    return f"This study runs your own code and task files, in every worker, with your rights: {names}" if names else ""

@@ -1,35 +1,36 @@
-"""Consent to code that a study carries: files of ``use``, its own trainer, task files that name Python functions.
+"""Consent to code that a study carries: files of ``use``, its own trainer, task files.
 
 A study file that you run is your own: its code is told and remembered by its hash. A results folder may come from someone
 else: what it carries runs only if its hash is remembered, or on request (``--trust-code``), which remembers it. Entry points
 of installed packages are not asked about.
+
+Every task file counts as code. It may name Python functions and metrics in more ways than a search would find, and its
+templates and loaders may write files.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ablationlab.core.code import is_installed
 from ablationlab.core.errors import CodeError, DataError, StorageError
 from ablationlab.data.sources import cache_folder
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import content_hash, replace, sha256_file
 
-if TYPE_CHECKING:
-    import yaml
-
 #: Hashes that this process may run, should the user's folder not be writable.
 _trusted: set[str] = set()
-#: Tags of YAML that holds values alone.
+#: Tags of YAML that hold values alone.
 _PLAIN = re.compile(r"tag:yaml\.org,2002:(?!python/).*")
 
 
 def carried_code(study: Study, tasks: Iterable[str] | None = None) -> dict[str, str]:
     """What it would run, by name, with a hash of each. *tasks*: those of the study unless given."""
-    code = {file.name: file.sha256 for file in study.use if not file.entry_point}
+    code = {file.name: file.sha256 for file in study.use if not is_installed(file.name, file.sha256)}
     trainer = study.trainer
     if trainer is not None and trainer.command is not None:
         code[" ".join(trainer.command)] = content_hash(["command", trainer.directory, *trainer.command])
@@ -37,24 +38,18 @@ def carried_code(study: Study, tasks: Iterable[str] | None = None) -> dict[str, 
 
 
 def task_code(names: Iterable[str]) -> dict[str, str]:
-    """Task files that name Python functions, objects or metrics, with a hash of everything they consist of."""
-    code = {}
-    for name in names:
-        if (name.endswith((".yaml", ".yml")) or "/" in name) and (files := _files_with_code(Path(name))):
-            code[name] = content_hash([sha256_file(file) for file in files])
-    return code
+    """Those that are task files, with a hash of everything they consist of."""
+    files = [name for name in names if name.endswith((".yaml", ".yml")) or "/" in name]
+    return {name: content_hash(_named_hashes(Path(name).expanduser())) for name in files}
 
 
-def _files_with_code(path: Path) -> list[Path]:
-    """A task's YAML files, and the Python files beside those that name code; none where no code is named.
-
-    The harness imports whatever `!function` names, from the place that a link leads to. So every tag that is not of plain
-    YAML counts, as does a file that cannot be parsed, or that its two parsers read differently.
-    """
-    from ablationlab.tasks.request import composed, included_by, nodes_of
+def _named_hashes(path: Path) -> list[tuple[str, str]]:
+    """A task's YAML files, and the Python files beside those that name code: the harness imports whatever `!function` names,
+    from the place that a link leads to."""
+    from ablationlab.tasks.request import composed, included_by, nodes_of, values_of
 
     files: dict[Path, None] = {}
-    waiting, runs = [path], False
+    waiting = [path]
     while waiting:
         here = waiting.pop()
         if not here.is_file() or (here := here.resolve()) in files:
@@ -63,32 +58,18 @@ def _files_with_code(path: Path) -> list[Path]:
         try:
             trees = [nodes_of(root) if root is not None else [] for root in composed(here, str(here))]
         except DataError:
-            runs = True
             continue
-        runs = runs or any(_content(tree) != _content(trees[0]) for tree in trees[1:])
-        for tree in trees:
+        for tree in filter(None, trees):
             tagged = [node for node in tree if not _PLAIN.fullmatch(node.tag)]
-            metrics = _foreign_metrics(tree[0]) if tree else []
-            runs = runs or bool(tagged) or bool(metrics)
             modules = [str(node.value).rpartition(".")[0].replace(".", "/") for node in tagged]
             folders = [here.parent, *((here.parent / f"{module}.py").parent for module in modules)] if tagged else []
-            folders += [path if path.is_dir() else path.parent for path in map(Path, metrics) if path.exists()]
+            scripts = [Path(node.value) for node in values_of(tree[0], "metric") if node.id == "scalar"]
+            folders += [script if script.is_dir() else script.parent for script in scripts if script.exists()]
             for folder in dict.fromkeys(folders):
                 files |= dict.fromkeys(sorted(folder.glob("*.py")))
-            waiting += [here.parent / name for name in (included_by(tree[0]) if tree else ())]
-    return list(files) if runs else []
-
-
-def _content(nodes: Sequence[yaml.Node]) -> list[tuple[str, str]]:
-    return [(node.tag, node.value if node.id == "scalar" else "") for node in nodes]
-
-
-def _foreign_metrics(root: yaml.Node) -> list[str]:
-    """Metrics that are not the harness's own: the library `evaluate` runs them as scripts, from a path or the hub."""
-    from ablationlab.tasks.request import harness_metrics, values_of
-
-    named = [node.value for node in values_of(root, "metric") if node.id == "scalar"]
-    return named if values_of(root, "hf_evaluate") else [name for name in named if name not in harness_metrics()]
+            waiting += [here.parent / name for name in included_by(tree[0])]
+    root = path.resolve().parent
+    return [(os.path.relpath(file, root), sha256_file(file)) for file in files]
 
 
 def remember(code: Mapping[str, str]) -> None:

@@ -120,6 +120,10 @@ def alike(name: str, names: Sequence[str]) -> list[str]:
     return sorted(candidates, key=lambda known: (-likeness(known), place[known]))[:MOST_ALIKE]
 
 
+_YAML = "tag:yaml.org,2002:"
+_PYTHON = f"{_YAML}python/"
+
+
 def is_file(name: str) -> bool:
     """Whether a name is the path of a YAML file."""
     return name.endswith((".yaml", ".yml")) or "/" in name
@@ -129,7 +133,7 @@ def check_file(name: str) -> None:
     """`DataError` if a name is a path that leads nowhere, to no YAML of a task, or to settings that the harness has not."""
     if not is_file(name):
         return
-    found = _settings(Path(name), name)
+    found = _settings(Path(name).expanduser(), name)
     if not {"task", "group"} & found.keys():
         raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
     if "class" in found:  # Python, which may take any setting
@@ -211,9 +215,22 @@ def composed(path: Path, name: str) -> list[yaml.Node | None]:
         raise DataError(f"task file {name}: {str(error).removeprefix(f'{path} ')}") from error
     except OSError as error:
         raise DataError(f"task file {name}: cannot be read: {error.strerror}") from error
+    if any(_is_disguised(node) for tree in trees if tree is not None for node in nodes_of(tree)):
+        raise DataError(f"task file {name}: writes a text as a table (`=`), which no task needs")
     if any(tree is not None and _is_larger(tree, MOST_NODES) for tree in trees):
         raise DataError(f"task file {name}: has more than {count(MOST_NODES)} values, repeated ones counted again")
     return trees
+
+
+def _is_disguised(node: yaml.Node) -> bool:
+    """Whether a table or list becomes a text, number or so: by a tag of these, or by YAML's value key."""
+    if node.id == "scalar":
+        return False
+    kinds = {"map", "seq", "set", "omap", "pairs"}
+    plain = (
+        node.tag.startswith(_YAML) and node.tag.removeprefix(_YAML) not in kinds and not node.tag.startswith(_PYTHON)
+    )
+    return plain or (node.id == "mapping" and any(key.tag == f"{_YAML}value" for key, _ in node.value))
 
 
 def _is_larger(root: yaml.Node, most: int) -> bool:
@@ -278,16 +295,6 @@ def names_in(tasks: Path) -> tuple[str, ...]:
                 names.update(_NAME.findall(text))
                 names.update(tag for tags in _TAGS.findall(text) for tag in _TAG.findall(tags))
     return tuple(sorted(name.decode(errors="replace") for name in names - {b"null"}))
-
-
-@cache
-def harness_metrics() -> frozenset[str]:
-    """The metrics that the harness has itself; found in its source, which takes seconds to import."""
-    harness = find_spec("lm_eval")
-    assert harness is not None
-    assert harness.submodule_search_locations
-    source = Path(harness.submodule_search_locations[0], "api", "metrics.py").read_text()
-    return frozenset(re.findall(r"""^    metric=["']([^"']+)["']""", source, re.MULTILINE))
 
 
 @cache
