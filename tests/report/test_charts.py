@@ -39,6 +39,7 @@ from ablationlab.report.charts.theme import (
 )
 from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
+from ablationlab.report.make import with_analysis
 from ablationlab.report.page import write_page
 from ablationlab.report.page.build import page_html
 from ablationlab.report.probes import read_probes
@@ -155,6 +156,25 @@ def test_labels_of_the_trade_off_never_overlap():
         for other_left, other_right, other_middle in boxes[:number]:
             apart = left > other_right or right < other_left or abs(middle - other_middle) >= tradeoff.LINE
             assert apart
+
+
+def test_charts_of_one_value_per_run_hide_no_extreme_run_and_say_only_what_they_leave_out(tmp_path: Path, monkeypatch):
+    def ended(variant: str, regime: str, seed: int) -> dict[str, float]:
+        return {"validation_loss": 2.0 + 0.01 * (seed % 3) - (0.5 if (variant, seed) == ("layernorm", 14) else 0.0)}
+
+    regimes = {name: {"training": {"warmup": steps}} for steps, name in enumerate("abcd")}
+    build(tmp_path, study(seeds=[*range(1, 16)], regimes=regimes), outcomes=ended)
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    monkeypatch.setattr("ablationlab.report.charts.theme.MOST_DRAWN", 30)  # all arms and regimes have 150 runs
+    for figure in (paired.differences(results)[0], paired.slopes(results)[0]):
+        assert "seeds are drawn" not in figure.caption
+        assert {row["seed"] for row in table(figure, "seed")} == set(map(str, range(1, 16)))
+    monkeypatch.setattr("ablationlab.report.charts.theme.MOST_DRAWN", 10)
+    for figure in (paired.differences(results)[0], paired.slopes(results)[0]):
+        assert (
+            "The first 10 of 15 seeds are drawn, and those with an arm's smallest or largest value." in figure.caption
+        )
+        assert {row["seed"] for row in table(figure, "seed")} == {*map(str, range(1, 11)), "14"}
 
 
 def test_the_map_tells_how_runs_ended(rich: Results):

@@ -128,7 +128,7 @@ def _curve(
         regime=regime,
         key=f"curve-{slug(column)}",
         title=as_title(metric_name(name)),
-        caption=f"{_BAND}{_thinning(column, grid, steps)}{_levels(levels)}{drawn_words(results)}",
+        caption=f"{_BAND}{_thinning(column, grid, steps)}{_levels(levels)}{_drawn(results, regime)}",
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
         tools=True,
@@ -163,6 +163,11 @@ def _thinning(column: str, grid: list[int], steps: int) -> str:
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
     return f" Not all of the {count(steps)} steps are drawn, more of them around spikes."
+
+
+def _drawn(results: Results, regime: str) -> str:
+    seeds = {run.seed for run in results.compared if run.regime == regime}
+    return drawn_words(len(seeds & drawn_seeds(results)), len(seeds))
 
 
 def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
@@ -203,7 +208,7 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         caption=(
             "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels and what is left "
             f"is the change itself; above zero the variant is behind. {_BAND}{_thinning('loss', grid, longest)}"
-            f"{drawn_words(results)}"
+            f"{_drawn(results, regime)}"
         ),
         alt="Difference of training losses against step.",
         height=280,

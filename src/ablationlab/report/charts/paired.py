@@ -22,8 +22,7 @@ from ablationlab.report.charts.theme import (
     RULE,
     Figure,
     Tables,
-    drawn_seeds,
-    drawn_words,
+    drawn_values,
     figure,
     robust_scale,
     variant_colour,
@@ -96,7 +95,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
     )
     colour = variant_colour(results, legend=False)
     means, points, shown_equal = [], [], []
-    seeds = drawn_seeds(results)
+    seeds, left_out = drawn_values({c.id: [(pair.seed, pair.delta) for pair in c.pairs] for c in group})
     for comparison in group:
         where = {
             "contrast": f"{comparison.variant} − {comparison.reference}",
@@ -215,7 +214,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         regime=first.regime,
         key="-".join(slug(part) for part in ("paired", first.metric, first.task or "") if part),
         title=title,
-        caption=f"{marks}; {better}.{effect_band}{drawn_words(results)}",
+        caption=f"{marks}; {better}.{effect_band}{left_out}",
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
         height=max(150, 66 * len(group) + 40),
     )
@@ -227,6 +226,8 @@ def slopes(results: Results) -> tuple[Figure, ...]:
     for regime in results.regimes:
         kept = Tables()
         values = _values(results, regime)
+        seeds, left_out = drawn_values(grouped((row["variant"], (row["seed"], row["value"])) for row in values))
+        values = [row for row in values if row["seed"] in seeds]
         if not values:
             continue
         metric = str(results.primary)
@@ -256,7 +257,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
                 regime=regime,
                 key="slopes",
                 title=f"{as_title(metric_name(metric))} of every run",
-                caption=f"A line joins the runs of one seed.{drawn_words(results)}",
+                caption=f"A line joins the runs of one seed.{left_out}",
                 alt=f"{metric_name(metric)} per variant and seed.",
                 height=300,
             )
@@ -268,12 +269,11 @@ def _values(results: Results, regime: str) -> list[dict[str, Any]]:
     if results.analysis is None or results.primary is None:
         return []
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    seeds = drawn_seeds(results)
     for comparison in results.analysis.comparisons:
         here = (comparison.metric, comparison.regime) == (results.primary, regime)
         if not here or comparison.task not in (None, MACRO):
             continue
-        for pair in (pair for pair in comparison.pairs if pair.seed in seeds):
+        for pair in comparison.pairs:
             where = {"seed": str(pair.seed), "unit": comparison.unit, "regime": regime}
             for arm, value in ((comparison.variant, pair.variant), (comparison.reference, pair.reference)):
                 rows[arm, str(pair.seed)] = {"variant": arm, "value": value, **where}

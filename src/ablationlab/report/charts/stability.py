@@ -8,6 +8,7 @@ import altair as alt
 
 from ablationlab.analysis.wording import instability
 from ablationlab.core.format import p_clause, setting
+from ablationlab.core.grouping import grouped
 from ablationlab.records.settings import TUNED
 from ablationlab.report.charts.theme import (
     BAD,
@@ -23,8 +24,7 @@ from ablationlab.report.charts.theme import (
     Figure,
     Tables,
     decades,
-    drawn_seeds,
-    drawn_words,
+    drawn_values,
     figure,
     variant_colour,
     variant_dash,
@@ -54,7 +54,12 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     kept = Tables()
     analysis = results.analysis
     stability = analysis.stability if analysis is not None else None
-    seeds = drawn_seeds(results)
+    scored = grouped(
+        ((seen.variant, seen.regime), (seen.seed, seen.spike_score))
+        for seen in (stability.runs if stability is not None else ())
+        if seen.spike_score is not None
+    )
+    seeds, left_out = drawn_values(scored)
     data = [
         {
             "run": seen.run,
@@ -112,7 +117,7 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             caption=(
                 "How far the training loss rose above its recent past for at least two steps. The descent itself gives "
                 "negative values. One mark is one run; a run beyond the threshold counts as unstable."
-                f"{drawn_words(results)}{' Unstable runs of the others are, too.' if drawn_words(results) else ''}"
+                f"{left_out}{' Unstable runs of the others are, too.' if left_out else ''}"
             ),
             alt=f"Spike scores by variant, threshold {setting(stability.threshold)}.",
             height=max(150, 52 * len(results.variants) + 40),

@@ -177,12 +177,22 @@ def drawn_seeds(results: Results) -> frozenset[Seed]:
     return frozenset(results.seeds[: max(10, MOST_DRAWN // arms)])
 
 
-def drawn_words(results: Results) -> str:
-    """What a caption says where not every seed is drawn."""
-    drawn = len(drawn_seeds(results))
-    if drawn == len(results.seeds):
-        return ""
-    return f" The first {count(drawn)} of {count(len(results.seeds))} seeds are drawn."
+def drawn_words(drawn: int, there: int, more: str = "") -> str:
+    """What a caption says where not every seed of its chart is drawn."""
+    return "" if drawn >= there else f" The first {count(drawn)} of {count(there)} seeds are drawn{more}."
+
+
+def drawn_values(arms: Mapping[Any, Sequence[tuple[Seed, float]]]) -> tuple[frozenset[Seed], str]:
+    """Of a chart of one value per run, by arm: the seeds to draw, and what its caption says.
+
+    All of them, or the first; those of each arm's smallest and largest value always, so that no extreme run is hidden.
+    """
+    seeds = list(dict.fromkeys(seed for values in arms.values() for seed, _ in values))
+    first = seeds[: max(10, MOST_DRAWN // max(1, len(arms)))]
+    ends = {pick(values, key=lambda item: item[1])[0] for values in arms.values() if values for pick in (min, max)}
+    return frozenset(first) | ends, drawn_words(
+        len(first), len(seeds), ", and those with an arm's smallest or largest value"
+    )
 
 
 def colours(results: Results) -> dict[str, str]:
