@@ -75,6 +75,7 @@ TEXTS = [
     (form.byte_size(512), "512 B"),
     (form.byte_size(80e9), "80.0 GB"),
     (form.duration(0), "0 s"),
+    (form.duration(0.0042), "0.004 s"),
     (form.duration(4.21), "4.2 s"),
     (form.duration(42.4), "42 s"),
     (form.duration(720), "12 min"),

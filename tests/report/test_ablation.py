@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 from collections.abc import Sequence
@@ -88,6 +89,21 @@ def test_the_answer_names_the_arms_that_share_a_decision(tmp_path: Path):
     text = answer(results.analysis, results.verdict)
     assert text.startswith("rmsnorm and rmsnorm-nogain tie with the baseline (none).")
     assert "±0.05\N{NARROW NO-BREAK SPACE}nats/token" in text
+
+
+@pytest.mark.parametrize(
+    ("breakers", "words"),
+    [
+        (["training_speed", "inference_speed"], "and the tie-breakers were not measured"),
+        (["training_speed", "perplexity"], "and no tie-breaker that was measured speaks for a change"),
+        (["perplexity"], "and nothing else speaks for a change"),
+    ],
+)
+def test_a_tie_does_not_speak_for_tie_breakers_that_were_not_measured(tmp_path: Path, breakers, words: str):
+    results = made(tmp_path, variants=["none", "rmsnorm"], tie_breakers=breakers)
+    (verdict,) = results.verdict.verdicts
+    text = " ".join(map(str, dataclasses.astuple(verdict_words(results.analysis, verdict))))
+    assert f"No difference that matters on validation loss, {words}: keep the baseline (none)." in text
 
 
 def test_what_was_not_registered_is_a_lead(tmp_path: Path):

@@ -485,6 +485,9 @@ def test_what_is_no_results_folder_is_refused(tmp_path: Path):
         make_report(tmp_path, say=lambda text: None)
     with pytest.raises(RecordError, match="no such folder"):
         make_report(tmp_path / "nowhere", say=lambda text: None)
+    (tmp_path / "my.csv").write_text("variant,seed,loss")
+    with pytest.raises(RecordError, match=r"a file, not a results folder\. .*: ablationlab analyze .*my\.csv"):
+        make_report(tmp_path / "my.csv", say=lambda text: None)
     (tmp_path / "plan.lock").write_text("{}")
     with pytest.raises(RecordError, match=r"plan\.lock"):
         make_report(tmp_path, say=lambda text: None)

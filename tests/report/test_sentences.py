@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from ablationlab.records.results import Results
 from ablationlab.report.page import page_html
-from ablationlab.report.page.sentences import ngrams
+from ablationlab.report.page.sentences import efficiency, ngrams
 
 from .maker import made, unfolded
 
@@ -82,4 +83,15 @@ def test_of_several_regimes_the_one_whose_loss_is_told_is_named(tmp_path):
     plan = results.plan.model_copy(update={"reference_losses": {"bigram": 2.5}})
     assert re.search(
         r"The baseline ends at [\d.]+ in regime default: ", ngrams(dataclasses.replace(results, plan=plan))
+    )
+
+
+def test_the_tokens_to_the_same_loss_are_told_in_a_sentence():
+    readings = [
+        SimpleNamespace(kind="efficiency", estimate=2.29, low=2.1, high=2.5, regime="default", variant="layernorm"),
+        SimpleNamespace(kind="efficiency", estimate=0.8, low=None, high=None, regime="default", variant="rmsnorm"),
+    ]
+    analysis = SimpleNamespace(readings=SimpleNamespace(readings=readings))
+    assert efficiency(SimpleNamespace(analysis=analysis, baseline="none")) == (
+        "To reach the same loss, layernorm needs 2.29 times (2.10 to 2.50) and rmsnorm needs 0.800 times the tokens of none."
     )

@@ -1220,7 +1220,13 @@ def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
     if (evidence.broken_guards or evidence.shown_worse) and (tie is None or tie.favours is None):
         return f"{none}: keep {baseline}; {evidence.variant} is {_shown_costs(evidence)}.{small}"
     if tie is None or tie.favours is None:
-        return f"{none}, and nothing else speaks for a change: keep {baseline}.{small}"
+        rest = "nothing else speaks for a change"
+        if tie is not None and tie.unmeasured:
+            where = " at best rates" if evidence.regime == TUNED else ""
+            rest = f"no tie-breaker that was measured{where} speaks for a change"
+            if not tie.asked:
+                rest = f"the tie-breaker{'s were' if len(tie.unmeasured) > 1 else ' was'} not measured{where}"
+        return f"{none}, and {rest}: keep {baseline}.{small}"
     use = "use" if tie.favours == evidence.variant else "keep"
     return f"{none}; {metric_name(tie.metric or '')} favours {tie.favours}: {use} it.{small}"
 

@@ -15,7 +15,7 @@ break before its unit. Where there is no number, there is a dash. `plain` turns 
 | count | `count` | 614,400 |
 | large count, three digits | `amount` | 614 k, 1.61 M, 6.80 TFLOP, 9,600 |
 | bytes | `byte_size` | 512 B, 80.0 GB |
-| time | `duration` | 4.2 s, 42 s, 12 min, 3.4 h, 2.5 days |
+| time | `duration` | 0.004 s, 4.2 s, 42 s, 12 min, 3.4 h, 2.5 days |
 | count in a sentence | `count_word`, `counted`, `part` | five, one seed, two of five |
 """
 
@@ -166,6 +166,8 @@ def duration(seconds: float | None) -> str:
     """A time in the unit a person would use."""
     if seconds is None or not math.isfinite(seconds):
         return _no_number(seconds)
+    if 0 < seconds < 0.05:
+        return f"{number(seconds, 1)}{NARROW}s"
     if seconds < 90:
         return f"{seconds:.{1 if 0 < seconds < 9.95 else 0}f}{NARROW}s"
     if seconds < 5400:

@@ -396,6 +396,10 @@ class Results:
         they were sealed are read, and listed in ``reader.altered``.
         """
         if not path.is_dir():
+            if path.is_file():
+                raise RecordError(
+                    f"{path} is a file, not a results folder. For a table of runs: ablationlab analyze {path}"
+                )
             raise RecordError(f"{path} is not a results folder: there is no such folder")
         reader = Reader(path, cache, strict=strict, accept_altered=accept_altered)
         folder = ResultsFolder(path)

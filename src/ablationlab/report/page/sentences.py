@@ -212,8 +212,8 @@ def efficiency(results: Results) -> str:
     for reading in needs:
         interval = "" if reading.low is None else f" ({number(reading.low)} to {number(reading.high)})"
         where = f" in {reading.regime}" if several else ""
-        parts.append(f"{reading.variant}{where} {number(reading.estimate)}{interval}")
-    return f"Tokens to the same loss, in multiples of {results.baseline}'s: {'; '.join(parts)}."
+        parts.append(f"{reading.variant} needs {number(reading.estimate)} times{interval}{where}")
+    return f"To reach the same loss, {_listed(parts)} the tokens of {results.baseline}."
 
 
 def budget(results: Results) -> str:
