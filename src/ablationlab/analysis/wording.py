@@ -597,7 +597,7 @@ def corrections(analysis: Analysis) -> str:
     if strict:
         at = " or ".join(dict.fromkeys(alphas[name] for name in strict))
         texts.append(
-            "Test often enough and something will look significant by chance. Adjusted p-values and intervals allow for "
+            "Test often enough and something will look like an effect by chance. Adjusted p-values and intervals allow for "
             f"it: the chance that anything shown in a family of tests is false is at most {at}."
         )
     texts += [_HOW_CORRECTED[name] for name in strict]
