@@ -59,10 +59,12 @@ MIXTURE = "mixture"
 ALPHA, LARGEST_ALPHA = 0.05, 0.2
 # Above these a setting is a slip, and its plan would take hours or all memory. Whole numbers stay exact in JSON.
 LARGEST_COUNT, LARGEST_INTEGER = 10**9, 2**53 - 1
+#: What fp32 holds.
+LARGEST_FLOAT = 1e38
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Natural = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
-Positive = Annotated[float, Field(gt=0, le=LARGEST_COUNT)]
-NonNegative = Annotated[float, Field(ge=0, le=LARGEST_COUNT)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST_FLOAT)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST_FLOAT)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 HalfOpen = Annotated[float, Field(ge=0, lt=1)]
 
