@@ -770,7 +770,7 @@ def _pattern(names: str) -> re.Pattern[str]:
 def _metric_names(
     runs: Sequence[TrackedRun], options: TableOptions, columns: Mapping[str, str | None], problems: TableProblems
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """What each metric is called in the runs, and the columns of numbers that are none.
+    """What each metric is called in the runs, and the columns of numbers that are not metrics.
 
     With --metric those that it names, else every name with a known direction or one that an option gives.
     """

@@ -11,7 +11,6 @@ templates and loaders may write files.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +23,6 @@ from ablationlab.records.storage import content_hash, replace, sha256_file
 
 #: Hashes that this process may run, should the user's folder not be writable.
 _trusted: set[str] = set()
-#: Tags of YAML that hold values alone.
-_PLAIN = re.compile(r"tag:yaml\.org,2002:(?!python/).*")
 
 
 def carried_code(study: Study, tasks: Iterable[str] | None = None) -> dict[str, str]:
@@ -46,7 +43,7 @@ def task_code(names: Iterable[str]) -> dict[str, str]:
 def _named_hashes(path: Path) -> list[tuple[str, str]]:
     """A task's YAML files, and the Python files beside those that name code: the harness imports whatever `!function` names,
     from the place that a link leads to."""
-    from ablationlab.tasks.request import composed, included_by, nodes_of, values_of
+    from ablationlab.tasks.request import composed, included_by, is_plain, nodes_of, values_of
 
     files: dict[Path, None] = {}
     waiting = [path]
@@ -60,7 +57,7 @@ def _named_hashes(path: Path) -> list[tuple[str, str]]:
         except DataError:
             continue
         for tree in filter(None, trees):
-            tagged = [node for node in tree if not _PLAIN.fullmatch(node.tag)]
+            tagged = [node for node in tree if not is_plain(node)]
             modules = [str(node.value).rpartition(".")[0].replace(".", "/") for node in tagged]
             folders = [here.parent, *((here.parent / f"{module}.py").parent for module in modules)] if tagged else []
             scripts = [Path(node.value) for node in values_of(tree[0], "metric") if node.id == "scalar"]

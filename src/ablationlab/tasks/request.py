@@ -121,7 +121,6 @@ def alike(name: str, names: Sequence[str]) -> list[str]:
 
 
 _YAML = "tag:yaml.org,2002:"
-_PYTHON = f"{_YAML}python/"
 
 
 def is_file(name: str) -> bool:
@@ -222,15 +221,17 @@ def composed(path: Path, name: str) -> list[yaml.Node | None]:
     return trees
 
 
+def is_plain(node: yaml.Node) -> bool:
+    """Whether its tag is one of YAML's own, which name no code."""
+    return bool(node.tag.startswith(_YAML) and not node.tag.startswith(f"{_YAML}python/"))
+
+
 def _is_disguised(node: yaml.Node) -> bool:
     """Whether a table or list becomes a text, number or so: by a tag of these, or by YAML's value key."""
     if node.id == "scalar":
         return False
-    kinds = {"map", "seq", "set", "omap", "pairs"}
-    plain = (
-        node.tag.startswith(_YAML) and node.tag.removeprefix(_YAML) not in kinds and not node.tag.startswith(_PYTHON)
-    )
-    return plain or (node.id == "mapping" and any(key.tag == f"{_YAML}value" for key, _ in node.value))
+    as_text = is_plain(node) and node.tag.removeprefix(_YAML) not in {"map", "seq", "set", "omap", "pairs"}
+    return as_text or (node.id == "mapping" and any(key.tag == f"{_YAML}value" for key, _ in node.value))
 
 
 def _is_larger(root: yaml.Node, most: int) -> bool:

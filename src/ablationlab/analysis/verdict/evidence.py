@@ -396,7 +396,7 @@ def equivalent_with_lost(analysis: Analysis, comparison: Comparison, standing: S
 
 
 def _bounds(comparison: Comparison, tost: Equivalence) -> tuple[float, float]:
-    """Within which a cost is none."""
+    """A cost within this does not count."""
     low, high = sure_bounds(tost.bounds, comparison.doubt)
     return (low, high) if comparison.direction != "higher" else (-high, -low)
 
