@@ -12,8 +12,9 @@ from rich.terminal_theme import MONOKAI
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.terminal.analysis import verdict_view
 from ablationlab.report.terminal.study import results_table
 

@@ -12,7 +12,7 @@ from ablationlab.analysis import power_plans
 from ablationlab.analysis.decision_power import decision_power
 from ablationlab.analysis.simulation import Instabilities, World, analyze_to_stop, datasets, simulate
 from ablationlab.analysis.stability import spent_at_look, stability
-from ablationlab.report.terminal import decision_view
+from ablationlab.report.terminal.power import decision_view
 from ablationlab.stats.families import gatekeep, planned_levels
 
 from .builder import study

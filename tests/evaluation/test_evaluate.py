@@ -29,7 +29,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.layout import TerminalTable
-from ablationlab.report.terminal import evaluation_view
+from ablationlab.report.terminal.analysis import evaluation_view
 from ablationlab.tasks import TaskRequest
 from ablationlab.tasks.build import _documents_hash
 from analysis.builder import seal_again

@@ -40,8 +40,7 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.make import with_analysis
-from ablationlab.report.page import write_page
-from ablationlab.report.page.build import page_html
+from ablationlab.report.page.build import page_html, write_page
 from ablationlab.report.probes import read_probes
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect

@@ -15,12 +15,12 @@ from ablationlab.core.format import difference, mean_sd, p_value, plain
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
 from ablationlab.report.notebook import Frames
-from ablationlab.report.page import page_html
+from ablationlab.report.page.build import page_html
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.printing import Typst
 from ablationlab.report.table import latex
 from ablationlab.report.tables import statistics_markdown, tables_of
-from ablationlab.report.terminal import analysis_view
+from ablationlab.report.terminal.analysis import analysis_view
 from report.maker import made
 
 

@@ -15,8 +15,7 @@ from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.records.results import Results, Run
 from ablationlab.report.charts import curves
 from ablationlab.report.make import make_report, with_analysis
-from ablationlab.report.page import page_html, write_page
-from ablationlab.report.page.build import SECTIONS
+from ablationlab.report.page.build import SECTIONS, page_html, write_page
 from ablationlab.report.page.design import runs_words, strip
 from ablationlab.report.page.embed import by_column, json_for_script, packed, policy
 from analysis.builder import HYPOTHESES, build, outcome, seal_again, study

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ablationlab.records.results import Results
-from ablationlab.report.page import page_html
+from ablationlab.report.page.build import page_html
 from ablationlab.report.page.sentences import efficiency, ngrams
 
 from .maker import made, unfolded

@@ -11,7 +11,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import VariantTable
 from ablationlab.report.live import Live
 from ablationlab.report.make import with_analysis
-from ablationlab.report.page import write_page
+from ablationlab.report.page.build import write_page
 from ablationlab.report.paper import write_paper
 from ablationlab.report.tables import write_tables
 from ablationlab.study.probes import PROBES, Probe

@@ -26,7 +26,7 @@ from ablationlab.records.run import METRICS_HEADER, RunRecord, StepLine
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.charts.curves import curves
 from ablationlab.report.live import Live
-from ablationlab.report.page import vega_bundle
+from ablationlab.report.page.embed import vega_bundle
 from ablationlab.report.watch import Watcher
 from analysis.builder import build, calm, make_plan, outcome, study, write_run
 

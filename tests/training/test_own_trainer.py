@@ -25,8 +25,8 @@ from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
 from ablationlab.records.run import Result, RunRecord, read_curves
 from ablationlab.records.storage import Lock, ResultsFolder
-from ablationlab.report.page import page_html
-from ablationlab.report.terminal import run_view
+from ablationlab.report.page.build import page_html
+from ablationlab.report.terminal.browse import run_view
 from ablationlab.study.load import load_study
 from ablationlab.study.trust import carried_code
 from ablationlab.training.executors import local

@@ -215,7 +215,7 @@ def analyze(
     from ablationlab.analysis import read_results
     from ablationlab.analysis.conclusion import conclude
     from ablationlab.analysis.from_table import holds_runs
-    from ablationlab.report.terminal import analysis_view
+    from ablationlab.report.terminal.analysis import analysis_view
     from ablationlab.study.load import load_study
     from ablationlab.study.places import find_results, find_study
 
@@ -342,7 +342,8 @@ def power(
     from ablationlab.analysis import power_plans
     from ablationlab.analysis.decision_power import MULTIPLES, decision_power
     from ablationlab.pipeline import metrics_at, open_study
-    from ablationlab.report.terminal import decision_view, power_view
+    from ablationlab.report.terminal.analysis import power_view
+    from ablationlab.report.terminal.power import decision_view
     from ablationlab.study.places import find_results
 
     if not 1 <= studies <= _MOST_STUDIES:
@@ -434,7 +435,7 @@ def compare(
     and all p-values are corrected as one family.
     """
     from ablationlab.analysis.lm_eval import compare_samples
-    from ablationlab.report.terminal import items_view
+    from ablationlab.report.terminal.analysis import items_view
 
     comparisons = compare_samples(
         (a, b, *more),

@@ -119,7 +119,7 @@ def schema(*, out: Annotated[Path | None, Parameter(help="Write it there. Defaul
 
 def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> int:
     """List the studies and results under a folder: how far each is, and what it decided."""
-    from ablationlab.report.terminal import listing
+    from ablationlab.report.terminal.browse import listing
 
     if not folder.is_dir():
         raise AblationLabError(f"{folder}: no such folder")
@@ -135,7 +135,7 @@ def show(
 
     Exit code 1 if files of the run are damaged: they are named.
     """
-    from ablationlab.report.terminal import find_run, run_damage, run_view
+    from ablationlab.report.terminal.browse import find_run, run_damage, run_view
 
     printer = Printer()
     found = find_run(run)
@@ -151,7 +151,7 @@ def diff(a: Place, b: Place) -> int:
 
     Exit code 1 if files of the results are damaged or were altered: they are named.
     """
-    from ablationlab.report.terminal import diff_view, open_place, place_damage
+    from ablationlab.report.terminal.browse import diff_view, open_place, place_damage
 
     printer = Printer()
     places = open_place(a), open_place(b)

@@ -245,7 +245,7 @@ class RunView:
 
     def _planned(self, event: Planned) -> None:
         from ablationlab.report.designs import step_times_line
-        from ablationlab.report.terminal import precisions
+        from ablationlab.report.terminal.study import precisions
 
         how, runs = event.plan.execution, len(event.runs)
         if event.waiting and (told := _long(event, self._study)):
@@ -265,7 +265,8 @@ class RunView:
         from ablationlab.records.plan import Plan
         from ablationlab.records.results import read_runs
         from ablationlab.report.tables import ablation_table
-        from ablationlab.report.terminal import results_table, verdict_view
+        from ablationlab.report.terminal.analysis import verdict_view
+        from ablationlab.report.terminal.study import results_table
 
         out, (results, analysis, verdict) = self.printer, (event.results, event.analysis, event.verdict)
         out.line()
@@ -299,7 +300,7 @@ class RunView:
     def _evaluated(self, event: EvaluationEnded) -> None:
         from ablationlab.analysis.wording import divergence
         from ablationlab.records.results import Results
-        from ablationlab.report.terminal import evaluation_view
+        from ablationlab.report.terminal.analysis import evaluation_view
 
         outcome = event.outcome
         if outcome.nothing:
@@ -336,7 +337,7 @@ def _long(event: Planned, study: Path | None) -> str:
 
 def long_notice(cost: Estimate, study: Path | None) -> str:
     """How long a study takes here, and what to try meanwhile; nothing of a short one."""
-    from ablationlab.report.terminal import time_needed
+    from ablationlab.report.terminal.study import time_needed
 
     if cost.seconds < _LONG:
         return ""

@@ -28,7 +28,7 @@ def register(app: App) -> None:
 
 def list_() -> int:
     """List the named corpora and which of them are in the cache."""
-    from ablationlab.report.terminal import corpora_table
+    from ablationlab.report.terminal.catalog import corpora_table
 
     Printer().console.print(corpora_table())
     return 0
@@ -120,7 +120,7 @@ def overlap(
     """
     from ablationlab.data.corpus import load_corpus
     from ablationlab.pipeline import compare_texts
-    from ablationlab.report.terminal import overlap_table, shared_text
+    from ablationlab.report.terminal.study import overlap_table, shared_text
     from ablationlab.study.load import load_study
 
     printer = Printer()

@@ -51,7 +51,8 @@ def replicate(
     from ablationlab.pipeline import write_report
     from ablationlab.records.results import Results
     from ablationlab.records.storage import ResultsFolder
-    from ablationlab.report.terminal import library_view, replication_view
+    from ablationlab.report.terminal.analysis import replication_view
+    from ablationlab.report.terminal.catalog import library_view
     from ablationlab.study.load import load_study
 
     printer = Printer()
@@ -123,7 +124,7 @@ def validate(
     """
     from ablationlab.instrument.validation import validate as measure
     from ablationlab.records.storage import replace
-    from ablationlab.report.charts import power_figure
+    from ablationlab.report.charts.validation import power_figure
     from ablationlab.report.convert import converting
     from ablationlab.report.tables.validation import validation_markdown, validation_summary, validation_tables
     from ablationlab.study.places import find_results

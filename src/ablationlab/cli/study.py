@@ -100,7 +100,7 @@ def plan(
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Deposit, Plan
     from ablationlab.report.designs import design_lines
-    from ablationlab.report.terminal import own_trainer_summary, plan_summary, plan_tables
+    from ablationlab.report.terminal.study import own_trainer_summary, plan_summary, plan_tables
     from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
 
@@ -167,7 +167,7 @@ def _show_costs(study: Study, hardware: str, price: float | None, budget: str | 
     """What a study would take on hardware that is not here."""
     from ablationlab.instrument.costing.hardware import parse_hardware
     from ablationlab.instrument.costing.outlook import outlook
-    from ablationlab.report.terminal import Money, costing_view
+    from ablationlab.report.terminal.costing import Money, costing_view
 
     wanted = parse_hardware(hardware)
     each = wanted.kind.price if price is None else price
@@ -344,7 +344,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     from ablationlab.records.plan import Plan
     from ablationlab.records.results import read_runs
     from ablationlab.report.designs import design_lines
-    from ablationlab.report.terminal import failures_view, results_table, status_table
+    from ablationlab.report.terminal.study import failures_view, results_table, status_table
     from ablationlab.study.differences import listed, study_differences
     from ablationlab.study.places import find_study, folder_without_code
 
@@ -380,7 +380,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
 
 def variants() -> int:
     """Explain every variant: its name, its formula, what it is for."""
-    from ablationlab.report.terminal import variants_table
+    from ablationlab.report.terminal.catalog import variants_table
 
     Printer().console.print(variants_table())
     return 0
@@ -388,7 +388,7 @@ def variants() -> int:
 
 def presets() -> int:
     """List the model presets with their true parameter counts."""
-    from ablationlab.report.terminal import presets_table
+    from ablationlab.report.terminal.catalog import presets_table
 
     Printer().console.print(presets_table())
     return 0
@@ -396,7 +396,7 @@ def presets() -> int:
 
 def metrics() -> int:
     """List every metric that records and criteria can name, with its unit and meaning."""
-    from ablationlab.report.terminal import metrics_table
+    from ablationlab.report.terminal.catalog import metrics_table
 
     Printer().console.print(metrics_table())
     return 0
@@ -413,7 +413,8 @@ def probes(
     from ablationlab.records.probes import read_probes
     from ablationlab.records.seal import check_sealed
     from ablationlab.records.storage import RunFolder
-    from ablationlab.report.terminal import probes_table, run_probes_view
+    from ablationlab.report.terminal.analysis import run_probes_view
+    from ablationlab.report.terminal.catalog import probes_table
 
     printer = Printer()
     if run is None:

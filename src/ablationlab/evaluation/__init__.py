@@ -4,16 +4,12 @@
 and `metrics` (`Evaluator`); tasks go through lm-evaluation-harness, which only `harness.py` loads.
 """
 
-from ablationlab.evaluation.context import EvaluationContext, Evaluator, Measurement, ScoredMember, ScoringQueue
-from ablationlab.evaluation.length import Length
+from ablationlab.evaluation.context import Measurement, ScoringQueue
 from ablationlab.evaluation.loop import (
-    EVALUATORS,
     Outcome,
     evaluate,
     metrics_of,
     read_plan,
     start_building_tasks,
 )
-from ablationlab.evaluation.tasks import ProcessTaskBuilder, TaskBuilder, Tasks
-from ablationlab.evaluation.throughput import Throughput
-from ablationlab.evaluation.tokens import NextTokens
+from ablationlab.evaluation.tasks import ProcessTaskBuilder

@@ -8,17 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablationlab.report.charts import (
-    Figure,
-    curves,
-    diagnostics,
-    evaluation,
-    paired,
-    power,
-    stability,
-    sweeps,
-    tradeoff,
-)
+from ablationlab.report.charts import curves, diagnostics, evaluation, paired, power, stability, sweeps, tradeoff
+from ablationlab.report.charts.theme import Figure
 from ablationlab.report.convert import converting
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from ablationlab.core.errors import AblationLabError
 from ablationlab.core.format import count, duration, number, percent, setting
 from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
-from ablationlab.report.charts import DARK_OF, colours, config
 from ablationlab.report.charts.curves import curves
+from ablationlab.report.charts.theme import DARK_OF, colours, config
 from ablationlab.report.interim import interim_note, interim_rows, look_pending
-from ablationlab.report.page import by_column
+from ablationlab.report.page.embed import by_column
 from ablationlab.stats.stability import spike_score
 
 #: Over how many seconds the speed is averaged.

@@ -55,7 +55,7 @@ def make_report(
     from altair.utils.schemapi import debug_mode
 
     from ablationlab.report.figures import draw_figures, saving
-    from ablationlab.report.page import write_page
+    from ablationlab.report.page.build import write_page
 
     for line in _problem_lines(results.problems):
         (warn or say)(line)

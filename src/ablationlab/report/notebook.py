@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ablationlab.analysis.wording import VerdictWords
-    from ablationlab.report.charts import Figure
+    from ablationlab.report.charts.theme import Figure
     from ablationlab.report.figures import Figures
 
 

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.report.live import Live
-from ablationlab.report.page import asset, render, vega_bundle
+from ablationlab.report.page.embed import asset, render, vega_bundle
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 POLICY = (

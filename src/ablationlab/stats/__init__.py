@@ -15,32 +15,18 @@ from ablationlab.core.lazy import lazy_exports
 from ablationlab.stats.results import (
     Caveat,
     CaveatCode,
-    CrossedMean,
-    DifferenceOfMeans,
-    EffectSize,
     Equivalence,
-    Exaggeration,
-    FailureBound,
-    FamilyMember,
     Gain,
-    GeometricRatio,
     Interval,
-    McNemar,
     PairedComparison,
-    PairedSample,
-    PairedSurvival,
     PowerPlan,
     PValue,
     Sensitivity,
-    StandardDeviation,
-    SurvivalStep,
-    UnpairedComparison,
 )
 
 if TYPE_CHECKING:
     from ablationlab.stats._common import paired_deltas
     from ablationlab.stats.caveats import (
-        comparison_caveats,
         expected_coverage,
         expected_false_positives,
         interval_caveats,
@@ -48,10 +34,10 @@ if TYPE_CHECKING:
     )
     from ablationlab.stats.comparison import as_ratio, compare, summarize
     from ablationlab.stats.components import variance_components
-    from ablationlab.stats.crossed import CrossedMeans, crossed_mean, crossed_means
+    from ablationlab.stats.crossed import crossed_mean, crossed_means
     from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
     from ablationlab.stats.failures import failure_bound, paired_survival, survival_curve
-    from ablationlab.stats.families import FamilyInference, Gatekept, family_inference, gatekeep
+    from ablationlab.stats.families import family_inference, gatekeep
     from ablationlab.stats.intervals import (
         all_intervals,
         bootstrap_interval,
@@ -59,7 +45,6 @@ if TYPE_CHECKING:
         paired_t_interval,
     )
     from ablationlab.stats.items import (
-        Crossed,
         ItemPairs,
         crossed_bootstrap,
         item_bootstrap,
@@ -79,7 +64,6 @@ if TYPE_CHECKING:
     )
     from ablationlab.stats.robustness import exaggeration, stragglers
     from ablationlab.stats.significance import (
-        Adjusted,
         adjust,
         all_tests,
         bootstrap_test,

@@ -9,10 +9,9 @@ import os
 if os.environ.get("ABLATIONLAB_OFFLINE"):
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
-from ablationlab.tasks.benchmarks import CATALOGUE, Benchmark
-from ablationlab.tasks.build import HarnessTask, HarnessTasks, build_tasks
+from ablationlab.tasks.benchmarks import CATALOGUE
+from ablationlab.tasks.build import HarnessTask, build_tasks
 from ablationlab.tasks.request import (
-    BENCHMARK_GROUP,
     STOCK,
     SUITE_GROUP,
     TaskRequest,
@@ -21,5 +20,5 @@ from ablationlab.tasks.request import (
     expand,
     plan_tasks,
 )
-from ablationlab.tasks.scores import TASK_MEANS, PlannedTasks, TaskName, over_tasks, planned_tasks
-from ablationlab.tasks.suite import KINDS, BuiltTask, TaskKind, Template
+from ablationlab.tasks.scores import TASK_MEANS, PlannedTasks, TaskName, planned_tasks
+from ablationlab.tasks.suite import KINDS

@@ -16,7 +16,7 @@ from ablationlab.records.replication import ChangedSetting
 from ablationlab.records.results import Results
 from ablationlab.records.settings import validated
 from ablationlab.report.make import make_report
-from ablationlab.report.page import write_page
+from ablationlab.report.page.build import write_page
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.paper.document import Float

@@ -9,4 +9,4 @@ from ablationlab.instrument.replication.published_table import (
     study_path,
     table_path,
 )
-from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
+from ablationlab.records.replication import ReplicatedFigure, Replication

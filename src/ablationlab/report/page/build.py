@@ -18,8 +18,8 @@ from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import not_kept
 from ablationlab.records.storage import replace
-from ablationlab.report.charts import DARK_OF, MANY, Figure, colours, config
 from ablationlab.report.charts.stability import calm
+from ablationlab.report.charts.theme import DARK_OF, MANY, Figure, colours, config
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures

@@ -10,7 +10,7 @@ from ablationlab.analysis.wording import DECISIONS, adjusted, difference_of, hyp
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import counted, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.records.verdict import Decision
-from ablationlab.report.charts import colours
+from ablationlab.report.charts.theme import colours
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.tables.ablation import DECISION_TONES
 

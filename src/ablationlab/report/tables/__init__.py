@@ -7,5 +7,4 @@ whole analysis as statistics.md.
 from __future__ import annotations
 
 from ablationlab.report.tables.ablation import ablation_table
-from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.tables.write import check_conclusions, statistics_markdown, tables_of, write_tables

@@ -39,7 +39,7 @@ from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import content_hash, slug
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.charts import colours
+from ablationlab.report.charts.theme import colours
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
 

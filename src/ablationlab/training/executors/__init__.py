@@ -3,5 +3,3 @@
 `job` has what they share, `local` uses processes of this machine, `ray_cluster` the workers of a Ray cluster, and
 `torchrun` spreads each run over processes.
 """
-
-from ablationlab.training.executors.job import Event, EventKind, Job, Listener
