@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import shlex
@@ -146,6 +147,18 @@ def anchors(page: Path) -> set[str]:
     """What GitHub calls the headings of a page, where no two are equal."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_import_that_a_page_shows_works():
+    shown = [
+        (page.name, module, name)
+        for page in [*REPOSITORY.glob("*.md"), *DOCS.glob("*.md")]
+        for block in blocks(str(page.relative_to(REPOSITORY)), "python")
+        for module, names in re.findall(r"^from (ablationlab[\w.]*) import ([\w, ]+)$", block, flags=re.MULTILINE)
+        for name in names.split(", ")
+    ]
+    assert len(shown) > 2
+    assert [line for line in shown if not hasattr(importlib.import_module(line[1]), line[2])] == []
 
 
 def test_the_readme_stays_short():

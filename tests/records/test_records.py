@@ -318,3 +318,8 @@ def test_runs_with_equal_recipes_share_one_in_memory(trained):
     results = Results.open(trained.results)
     recipes = {id(recipe) for run in results.runs for recipe in (run.planned.recipe, run.record.recipe)}
     assert (len(results.runs), len(recipes)) == (6, 3)
+
+
+def test_a_results_folder_may_be_named_by_a_string():
+    with pytest.raises(RecordError, match="no such folder"):
+        Results.open("nowhere")

@@ -388,13 +388,14 @@ class Results:
 
     @classmethod
     def open(
-        cls, path: Path, *, strict: bool = False, cache: Cache | None = None, accept_altered: bool = False
+        cls, path: str | Path, *, strict: bool = False, cache: Cache | None = None, accept_altered: bool = False
     ) -> Self:
         """Open a results folder; raises `RecordError` where nothing of a study is there.
 
         With a *cache*, which it fills, a second opening reads only what changed. *accept_altered*: files that are not as
         they were sealed are read, and listed in ``reader.altered``.
         """
+        path = Path(path)
         if not path.is_dir():
             if path.is_file():
                 raise RecordError(
