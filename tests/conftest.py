@@ -55,6 +55,7 @@ def pytest_collection_finish() -> None:
     """Set what collecting imported apart from garbage: a million objects, else walked through at every full collection."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_sessionfinish() -> None:

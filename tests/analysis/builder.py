@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -180,11 +181,7 @@ def write_run(
     record.model_copy(update=changes).replace(where.record)
     diverged = metrics is None
     steps = len(losses) if diverged else run.budget.steps
-    lines = [
-        StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=norm, tokens=64 * i).to_line()
-        for i, (loss, norm) in enumerate(zip(losses, norms or [1.0] * len(losses), strict=True), start=1)
-    ]
-    where.metrics.write_text(METRICS_HEADER + "".join(lines))
+    where.metrics.write_text(_lines(tuple(losses), tuple(norms or [1.0] * len(losses))))
     result = Result(
         id=run.id,
         status="diverged" if diverged else "finished",
@@ -204,9 +201,30 @@ def write_run(
     seal_run(where, run.id, plan.plan_hash, {where.metrics.name: sha256_file(where.metrics)}, result.to_bytes())
 
 
+# Most runs of most made-up studies have one of a few curves.
+
+
+@lru_cache(maxsize=1024)
+def _lines(losses: tuple[float, ...], norms: tuple[float, ...]) -> str:
+    lines = [
+        StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=norm, tokens=64 * i).to_line()
+        for i, (loss, norm) in enumerate(zip(losses, norms, strict=True), start=1)
+    ]
+    return METRICS_HEADER + "".join(lines)
+
+
 def course_of(path: Path, rules: Stability = Stability()) -> Course:  # noqa: B008 (frozen)
     """What a result says of the course of a run with these metrics."""
-    return course(read_curves(path), loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score)
+    written = path.read_bytes()
+    key = (written, rules.loss_threshold, rules.spike_score)
+    if key not in _COURSES:
+        _COURSES[key] = course(
+            read_curves(path), loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score
+        )
+    return _COURSES[key]
+
+
+_COURSES: dict[tuple[bytes, float | None, float], Course] = {}
 
 
 def seal_again(folder: Path, *, courses: bool = True) -> None:

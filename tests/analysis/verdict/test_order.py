@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from hypothesis import given, settings
@@ -55,6 +56,7 @@ class Input:
         judged = judge_hypotheses(self.analysis())
         return {name for name, verdict in judged.items() if verdict.status == "supported"}
 
+    @lru_cache(maxsize=8)  # noqa: B019 (an input is asked several things in a row)
     def analysis(self) -> Analysis:
         base, shape = 2.0 + 0.05 * np.sin(np.arange(self.n)), self.shape()
         bad, bad_guard, bad_secondary = (
