@@ -282,7 +282,7 @@ def test_runs_whose_steps_cost_most_decide_the_width():
     assert best_width([(7, 1e9), (16, 1e12)]) == 16
 
 
-#: Tokens per second and GB of stacks of 1, 2, 4 .. runs on one H200, bf16, 16 sequences per batch (docs/scale.md).
+#: Tokens per second and GB of stacks of 1, 2, 4 .. runs on one H200, bf16, 16 sequences per batch (benchmarks/README.md).
 MEASURED = {
     "char-mini": (
         [1887577, 3259234, 5102308, 7111238, 8426952, 9347810, 9942621, 10441300, 10728010],

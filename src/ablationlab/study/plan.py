@@ -53,7 +53,7 @@ from ablationlab.study.variants import variants_of
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Asked = Literal["auto"] | Precision
-# Runs of one GPU stack, at most: 256 are 1 to 8 % faster than 64 (docs/scale.md), take four times the memory and end all
+# Runs of one GPU stack, at most: 256 are 1 to 8 % faster than 64 (benchmarks/README.md), take four times the memory and end all
 # at once.
 WIDEST_STACK = 64
 # See `step_overhead`; fitted to stacks of 1 to 256 runs of four sizes on an H200.
