@@ -140,7 +140,7 @@ def analyze(
         bool,
         Parameter(
             negative="",
-            help="Use files that are not as they were sealed when their runs ended; a deviation, and all is exploratory.",
+            help="Use files that changed after their runs ended. That is a deviation, and makes everything exploratory.",
         ),
     ] = False,
     all_: Annotated[bool, Parameter(name="--all", negative="", help="Show every comparison, caveat and role.")] = False,
@@ -185,7 +185,7 @@ def analyze(
     primary: Annotated[str | None, Parameter(group=TABLE, help="The metric that decides.")] = None,
     lower: Annotated[Names, Parameter(group=TABLE, help="A metric that is better lower; may be repeated.")] = (),
     higher: Annotated[Names, Parameter(group=TABLE, help="A metric that is better higher; may be repeated.")] = (),
-    log: Annotated[Names, Parameter(group=TABLE, help="A metric to test as its logarithm (a perplexity).")] = (),
+    log: Annotated[Names, Parameter(group=TABLE, help="A metric to test as its logarithm, such as a perplexity.")] = (),
     smallest_effect: Effect = None,
     margin: Annotated[
         float | None,
@@ -311,7 +311,9 @@ def power(
     ] = None,
     discordance: Annotated[
         float | None,
-        Parameter(help="Assumed share of items that just one of two models gets right; gives items for an accuracy."),
+        Parameter(
+            help="Assumed share of items that only one of two models gets right; gives the items that an accuracy needs."
+        ),
     ] = None,
     effects: Annotated[
         list[float] | None,
@@ -332,11 +334,11 @@ def power(
     ] = 400,
     set_: Set = None,
 ) -> int:
-    """Show how many seeds the registered effects need, and what the study will decide: its own rules, on simulated studies.
+    """Show how many seeds the registered effects need, and what the study will decide, by simulating it.
 
-    The spread comes from a pilot's results, or from your assumption --sd. At five seeds a pilot's SD is a rough guess
-    itself: the table shows the number at its 80 % upper bound too. Decisions are simulated with the rules, tests,
-    corrections and families of the study, at true effects of -2 to 2 smallest effects unless --effect says otherwise.
+    The spread comes from a pilot (--from) or from your assumption (--sd). A pilot's SD is a rough guess, so the table also
+    shows the seeds needed at its 80 % upper bound. Decisions are simulated with the study's own rules, tests and
+    corrections, at true effects of -2 to 2 smallest effects unless --effect says otherwise.
     """
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans
@@ -472,9 +474,9 @@ def trend(
     ],
     *,
     variant: Annotated[
-        str | None, Parameter(help="Compared with each study's baseline. Default: the only one.")
+        str | None, Parameter(help="The variant, compared with each study's baseline. Default: the only one.")
     ] = None,
-    metric: Annotated[str | None, Parameter(help="Default: the primary metric.")] = None,
+    metric: Annotated[str | None, Parameter(help="The metric. Default: the primary one.")] = None,
     regime: Annotated[str, Parameter(help="Which regime.")] = "default",
     by: Annotated[
         Literal["parameters", "tokens", "matmul_flops"], Parameter(help="What the size of a study is.")

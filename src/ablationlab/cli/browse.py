@@ -50,7 +50,7 @@ def init(
         float | None, Positive, Parameter(help="Smallest difference in it that matters. Default: 0.01.")
     ] = None,
 ) -> int:
-    """Write a commented study file that runs. On a terminal, what you do not give as an option is asked for.
+    """Write a commented study file that runs. On a terminal it asks for what you do not give as an option.
 
     Also writes study.schema.json, with which editors complete and check the file. Existing files are not overwritten.
     """
@@ -129,7 +129,9 @@ def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> in
 
 
 def show(
-    run: Annotated[Path, Parameter(help="A run's folder, results/<study>/runs/<id>, or its id, or how its id begins.")],
+    run: Annotated[
+        Path, Parameter(help="A run's folder (results/<study>/runs/<id>), its id, or the beginning of its id.")
+    ],
 ) -> int:
     """Show one run: its settings, its curve, its result and its evaluation; safe while it trains.
 

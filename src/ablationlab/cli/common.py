@@ -66,7 +66,7 @@ TRAINING, SAFETY = "Where it trains", "Changed code or environment"
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],
     Parameter(
-        name="--device", group=TRAINING, help="Where to train. auto takes a GPU where there is one; sealed in the plan."
+        name="--device", group=TRAINING, help="Where to train. auto uses a GPU if there is one; sealed in the plan."
     ),
 ]
 Workers = Annotated[
@@ -92,7 +92,7 @@ AcceptDrift = Annotated[
         name="--accept-drift",
         group=SAFETY,
         negative="",
-        help="Continue although libraries, code or processor changed since sealing; recorded.",
+        help="Continue although libraries, code or processor changed since the plan was sealed; every run records it.",
     ),
 ]
 TrustCode = Annotated[
@@ -101,7 +101,7 @@ TrustCode = Annotated[
         name="--trust-code",
         group=SAFETY,
         negative="",
-        help="Run code that a results folder carries and that was never run here; remembered by its hash.",
+        help="Run code of a results folder that has never run here; its hash is remembered.",
     ),
 ]
 Report = Annotated[

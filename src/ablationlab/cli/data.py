@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    group = App(name="data", help="Texts: the named ones, fetching them into the cache, and preparing large ones.")
+    group = App(name="data", help="List, fetch, prepare and check texts.")
     add(group, list_, "list")
     for verb in (fetch, prepare, verify, overlap):
         add(group, verb)
@@ -49,7 +49,10 @@ def fetch(name: Annotated[str, Parameter(help="A corpus of `ablationlab data lis
 
 def prepare(
     inputs: Annotated[
-        list[str], Parameter(help="Named corpora, or one file or folder of .txt, .jsonl (both also .gz) or .parquet.")
+        list[str],
+        Parameter(
+            negative="", help="Named corpora, or one file or folder of .txt, .jsonl (both also .gz) or .parquet."
+        ),
     ],
     *,
     tokenizer: Annotated[str, Parameter(help="char, byte, gpt2 or gpt2-4096.")] = "gpt2",

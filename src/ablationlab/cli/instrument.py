@@ -168,7 +168,7 @@ def check(
         tuple[Path, ...], Parameter(negative="", help="Python files as a study lists them under `use`. They are run.")
     ],
 ) -> int:
-    """Test your own parts, optimizers and schedules on a tiny model, beside the plain one.
+    """Test your own parts, optimizers and schedules on a tiny model.
 
     Compares gradients with finite differences, a run alone with the same run in a stack, two identical runs bit by bit,
     a resumed run with an uninterrupted one, and declared FLOPs with counted ones. Exits with 1 if a test fails.

@@ -34,9 +34,8 @@ def report(
 ) -> int:
     """Turn records, analysis and verdict into report.html, figures, tables and paper.pdf. Offline, without torch.
 
-    Where the analysis is missing or not that of the records, it is regenerated first. A study that is not finished gives an
-    interim report, marked as such. Exit code 1 if files of the study are damaged, or a part that you ask for cannot be
-    written.
+    If the analysis is missing or does not match the records, it is made again first. An unfinished study gives a report
+    marked as interim. Exit code 1 if files of the study are damaged, or if a part that you ask for cannot be written.
     """
     from ablationlab.report.make import PARTS, make_report
     from ablationlab.study.places import find_results
@@ -84,8 +83,8 @@ def paper(
 ) -> int:
     """Write one paper over several studies: PDF by Typst, LaTeX source for IEEEtran, and claims.json.
 
-    The methods say once what the studies share. Results have a section per question, and the decisions of all studies
-    stand in one table and one figure. claims.json names the record, the field and the command behind each number of the
+    Methods that the studies share are described once. Results have a section per question, and one table and one figure
+    show the decisions of all studies. claims.json names the record, the field and the command behind each number in the
     text. With one study it is the paper of `ablationlab report`.
     """
     from ablationlab.core.errors import AblationLabError, StudyError
@@ -122,10 +121,9 @@ def verify(
 ) -> int:
     """Check the chain of hashes from the plan to the paper, every file of every run included, and print it.
 
-    Shows accidents and careless edits. Against someone who recomputes every hash, only --deposited helps: a copy that
-    others have dated. Weights that are not kept, and other files that no run keeps, are listed as absent. What is no part
-    of the study, such as folders in runs/ that the plan does not name and notes of your own, is listed as unknown: no number
-    is made from it, so the chain holds all the same. Exit code 1 if a link does not hold.
+    It finds accidents and careless edits. Against someone who recomputes every hash, only --deposited helps: a copy that
+    others have dated. Weights and other files that no run keeps are listed as absent. Files that are no
+    part of the study are listed as unknown; no number comes from them, so the chain holds. Exit code 1 if it does not.
     """
     from ablationlab.report.chain import chain
     from ablationlab.study.places import find_results
@@ -215,8 +213,8 @@ def export(
     """Write a trained run as a folder that transformers' `AutoModelForCausalLM.from_pretrained` loads.
 
     Holds model.safetensors, config.json and the characters of the vocabulary. The settings of the model choose among GPT-2,
-    Llama, Qwen3, OLMo-2, Gemma-2, nanochat and GPT-NeoX. A model that none of them can hold is refused, with what stands in
-    the way; `ablationlab.load(run)` gives any run as a torch module.
+    Llama, Mistral, Qwen3, OLMo-2, Gemma-2, nanochat and GPT-NeoX. A model that fits none of them is refused, with the
+    reason; `ablationlab.load(run)` gives any run as a torch module.
     """
     from ablationlab.training.export import export as write
 

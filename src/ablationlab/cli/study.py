@@ -79,9 +79,9 @@ def plan(
     """Resolve and validate a study, print what it will do and cost, and seal it in plan.lock.
 
     Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a training step or
-    a matrix product timed here) and the disk it will take. A sealed plan is never changed: `run` trains just what is in it.
-    With --hardware nothing is sealed, fetched or timed: FLOPs, GPU-hours, memory per GPU by parallel layout, disk, cost, and
-    what seeds cost and detect, for h100, h200, a100-80, a100-40 (or a100), l4, 4090 and t4.
+    a matrix product timed here) and the disk space. A sealed plan is never changed: `run` trains exactly what is in it.
+    With --hardware nothing is sealed, fetched or timed; it prints FLOPs, GPU-hours, memory per GPU by parallel layout, disk,
+    cost, and what seeds cost and detect, for h100, h200, a100-80, a100-40 (or a100), l4, 4090 and t4.
     """
     from ablationlab.pipeline import open_study
     from ablationlab.study.code import study_code
@@ -337,8 +337,8 @@ def _again(
 def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     """Show where every run of a study stands, from the files alone; safe while it is running.
 
-    What the plan sealed is shown. Settings of the study file that differ from it, such as those that --set gave when it was
-    planned, are named.
+    It shows the sealed plan, and names settings of the study file that differ from it, such as those given with --set
+    when the study was planned.
     """
     from ablationlab.pipeline import open_study
     from ablationlab.records.plan import Plan
@@ -405,7 +405,7 @@ def metrics() -> int:
 def probes(
     run: Annotated[Path | None, Parameter(help="A run's folder, results/<study>/runs/<id>: show its probes.")] = None,
 ) -> int:
-    """List every probe that a study can switch on, or show what those of one run recorded; safe while it trains.
+    """List every probe that a study can switch on, or show what one run recorded; safe while it trains.
 
     In a study file: [probes] with an interval in steps by name (cosine = 25), or all = 25. They measure after the first step,
     at every multiple of the interval, and after the last, and never change the bits of training.

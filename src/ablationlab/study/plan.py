@@ -53,8 +53,8 @@ from ablationlab.study.variants import variants_of
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Asked = Literal["auto"] | Precision
-# Runs of one GPU stack, at most: 256 are 1 to 8 % faster than 64 (benchmarks/README.md), take four times the memory and end all
-# at once.
+# Runs of one GPU stack, at most: 256 are 1 to 8 % faster than 64 (benchmarks/README.md), but take four times the memory
+# and end all at once.
 WIDEST_STACK = 64
 # See `step_overhead`; fitted to stacks of 1 to 256 runs of four sizes on an H200.
 OVERHEAD_FLOPS = 4.6e11
