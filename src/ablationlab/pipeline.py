@@ -323,9 +323,7 @@ def extend(
 
 def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: Listener, *, report: bool) -> Frames:
     """From a study to its verdict, look by look; one without a design has a single look at all of its runs."""
-    from ablationlab.analysis.wording import nothing_to_score
     from ablationlab.records.results import read_runs, without_weights
-    from ablationlab.report.notebook import load_results
 
     going_on = True
     while going_on:
@@ -344,6 +342,8 @@ def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: L
                     built=tasks,
                 )
                 if outcome.nothing:
+                    from ablationlab.analysis.wording import nothing_to_score
+
                     why = nothing_to_score(outcome.not_evaluable)
                     listen(Note("evaluation", f"{why}; the analysis counts them"))
         analysis, verdict = conclude(results.path)
@@ -351,6 +351,8 @@ def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: L
     listen(Concluded(results, analysis, verdict))
     if report:
         write_report(results, listen)
+    from ablationlab.report.notebook import load_results
+
     return load_results(results.path)
 
 
@@ -816,12 +818,16 @@ def tasks_built_meanwhile(
 
 
 def _wake_gpu() -> None:
-    """Have torch start the GPU, if there is one, while the plan is made: its first use takes about a second."""
+    """Have torch start the GPU, if there is one, and load what compiles kernels while the plan is made: about two seconds."""
     import torch
 
-    with suppress(RuntimeError):  # whoever uses it next says what is wrong
+    with suppress(RuntimeError, ImportError):  # whoever uses it next says what is wrong
         if torch.cuda.is_available():
             torch.zeros(1, device="cuda")
+            import_module("ablationlab.model.kernels.norm")
+            from triton.runtime.cache import triton_key
+
+            triton_key()  # a hash of all its files, which it remembers
 
 
 def _importing_meanwhile(listen: Listener) -> Callable[[Event], None]:

@@ -21,7 +21,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from ablationlab.core.errors import AblationLabError, WorkerDied
 
 T = TypeVar("T")
 K = TypeVar("K")
+R = TypeVar("R")
 # Calls in progress per process when answers are wanted in order; bounds memory.
 _AHEAD = 2
 _POLL_SECONDS = 0.2
@@ -48,6 +49,12 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """*work* on every item, in the order given, by a few threads: for hashing and writing, which wait for no interpreter."""
+    with ThreadPoolExecutor(min(8, usable_cores())) as threads:
+        return list(threads.map(work, items))
 
 
 def usable_memory() -> int:

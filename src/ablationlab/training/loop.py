@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ablationlab.core.errors import OutOfMemory, PlanError
+from ablationlab.core.processes import in_threads
 from ablationlab.data.batches import DataOrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch, compute_dtype, observe, prepare
 from ablationlab.model.weights import weight_digest
 from ablationlab.records.environment import changes, current
+from ablationlab.records.metrics import MEASURED_METRICS
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.run import Checkpoint, Start
 from ablationlab.records.settings import TrainingConfig, divisors_of
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
+PARAMETERS_AT_ONCE = 20_000_000
 
 
 class StackTrainer:
@@ -98,12 +101,15 @@ class StackTrainer:
         folders = [results.run(run.id) for run in planned]
         moved = layout_drift(plan, results, folders, execution, accept=job.accept_drift)
         drift = (*job.drift, *changed, *moved)
-        for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
+
+        def begin(slot: int) -> None:
             weights = self.stack.weights(slot)
             if self.stack.leads:
                 digests = {name: weight_digest(value.numpy()) for name, value in weights.items()}
                 found = {"executor": executor, "environment": environment, "drift": drift}
-                begin_record(plan, run, folder, digests, execution, **found)
+                begin_record(plan, planned[slot], folders[slot], digests, execution, **found)
+
+        self._for_each(begin, range(len(planned)))
         self.start, self.train_seconds = 0, 0.0
         self.history: tuple[Start, ...] = ()
         self._open(planned, folders)
@@ -154,6 +160,15 @@ class StackTrainer:
                 self.history = record.history
             self.runs.append(member)
         self.notes = point.notes
+
+    def _for_each(self, work: Callable[[int], None], slots: Iterable[int]) -> None:
+        """Have something done for each run: at once, unless copies of several would fill the host's memory, or several
+        processes have to do it in the same order."""
+        if isinstance(self.stack, Stack) and sum(self.stack.layout.sizes) <= PARAMETERS_AT_ONCE:
+            in_threads(work, slots)
+        else:
+            for slot in slots:
+                work(slot)
 
     def train(self) -> None:
         """Run to the end, or to a step boundary when asked to stop (raises `Stopped`)."""
@@ -270,10 +285,13 @@ class StackTrainer:
         if not final and (step == self._saved_step or self._all_diverged()):
             return
         self._saved_step, self._saved_at = step, time.monotonic()
-        for slot, run in enumerate(self.runs):
-            if not run.done:
-                record = None if run.log is None else self._record_of(run, step, began)
-                self.stack.save(slot, run.folder, record, final=final)
+
+        def save(slot: int) -> None:
+            run = self.runs[slot]
+            record = None if run.log is None else self._record_of(run, step, began)
+            self.stack.save(slot, run.folder, record, final=final)
+
+        self._for_each(save, [slot for slot, run in enumerate(self.runs) if not run.done])
         for run in self.runs:
             if run.log is not None:
                 checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-2])
@@ -301,17 +319,24 @@ class StackTrainer:
         if not self._all_diverged():
             self.reporter.report(last_step, note="validating")
             totals = self.stack.validate(self.validation)
-        for slot, run in enumerate(self.runs):
-            if run.log is not None:
-                run.finish(
-                    totals,
-                    slot,
-                    last_step,
-                    corpus=self.corpus,
-                    tokens_per_step=self._tokens_per_step(),
-                    history=self.history,
-                    rules=self.plan.study.stability,
-                )
+
+        def finish(slot: int) -> None:
+            self.runs[slot].finish(
+                totals,
+                slot,
+                last_step,
+                corpus=self.corpus,
+                tokens_per_step=self._tokens_per_step(),
+                history=self.history,
+                rules=self.plan.study.stability,
+            )
+
+        ending = [slot for slot, run in enumerate(self.runs) if run.log is not None]
+        if len(MEASURED_METRICS):  # code of the study, which need not bear threads
+            for slot in ending:
+                finish(slot)
+        else:
+            self._for_each(finish, ending)
         for run in self.runs:
             if self.stack.leads:
                 checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-1])

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ablationlab.core.processes import in_threads
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.device import compile_kernels, on_side_stream, recorded, recorded_meanwhile
@@ -178,11 +179,11 @@ class Stack:
         self.layout = ParameterLayout.of(members)
         check_room(sum(self.layout.sizes), width, "cuda" if device.type == "cuda" else "cpu")
         self.weights_RP = torch.zeros(width, sum(self.layout.sizes))
-        draw = cache(Parameter.draw)  # arms of one seed start from the same values
-        for row, member in enumerate(members):
-            self._fill(
-                row, {parameter.name: draw(parameter, member.seeds[0]) for parameter in parameters(member.model)}
-            )
+        needed = [[(parameter, member.seeds[0]) for parameter in parameters(member.model)] for member in members]
+        distinct = dict.fromkeys(chain.from_iterable(needed))  # arms of one seed start from the same values
+        drawn = dict(zip(distinct, in_threads(lambda each: each[0].draw(each[1]), distinct), strict=True))
+        for row, pairs in enumerate(needed):
+            self._fill(row, {parameter.name: drawn[parameter, seed] for parameter, seed in pairs})
         self.weights_RP[len(members) :] = self.weights_RP[len(members) - 1]
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
         self.optimizer = start_optimizer(training, self.weights_RP.detach(), self.layout.row(training))
