@@ -121,13 +121,20 @@ def analyze(
     accept_altered: bool = False,
     **criterion: Any,
 ) -> Analyzed:
-    """Compare every variant with the baseline and apply the rules; nothing is written.
+    """Compare every variant with the baseline and apply the rules. Nothing is written; `write` does that.
 
-    *source* is a results folder, a study file or its bare name; or runs of your own, which need a *baseline*: a pandas frame,
-    a dictionary of columns, a list of rows, or the path of a table or of a tracker's folder. *metric* is
-    ``"val/loss:lower"``, several of them, or ``{"val/loss": "lower"}``; the first decides. *criterion*:
-    ``smallest_effect``, ``margin``, ``alpha``, ``test``, ``correction``, ``log``, ``tie_breakers``. The other arguments are
-    the options of ``ablationlab analyze``.
+    *source* is a results folder, a study file or its bare name::
+
+        ablationlab.analyze("results/quick").decisions
+
+    Or it is runs of your own: a pandas frame, a dictionary of columns, a list of rows, or the path of a table or of a
+    tracker's folder. These need a *baseline*::
+
+        ablationlab.analyze(frame, baseline="none", metric={"val/loss": "lower"}, smallest_effect=0.01)
+
+    *metric* may also be ``"val/loss:lower"``, or several of them; the first decides. *criterion* takes
+    ``smallest_effect``, ``margin``, ``alpha``, ``test``, ``correction``, ``log`` and ``tie_breakers``. The other arguments
+    are the options of ``ablationlab analyze``.
     """
     from ablationlab.analysis import TableOptions, read_results, read_table
     from ablationlab.analysis.conclusion import conclude
@@ -218,7 +225,7 @@ def plan(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     workers: int | None = None,
 ) -> StudyPlan:
-    """Resolve and check a study, arm by arm. Nothing is written, unless *out* names the folder to seal the plan in."""
+    """Resolve and check a study, arm by arm. Nothing is written unless *out* names a folder to seal the plan in."""
     from ablationlab.pipeline import open_study, resolve, seal
 
     resolved, results = open_study(study, out, overrides)
@@ -250,7 +257,7 @@ def power(
     discordance: float | None = None,
     overrides: Sequence[str] = (),
 ) -> SeedsNeeded:
-    """How many seeds the registered smallest effects need, from a pilot's results or from an assumed SD of the deltas."""
+    """How many seeds the registered smallest effects need, given a *pilot*'s results or an assumed *sd* of the deltas."""
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans, read_results
     from ablationlab.pipeline import metrics_at, open_study
@@ -283,7 +290,7 @@ def compare(
     correction: Literal["holm", "bonferroni", "benjamini-hochberg"] = "holm",
     smallest_effect: float | None = None,
 ) -> ItemsCompared:
-    """Compare two or more folders of lm-eval samples or inspect_ai logs; the first is the reference, unless *baseline* is."""
+    """Compare folders of lm-eval samples or inspect_ai logs. The first is the reference, unless *baseline* names another."""
     from ablationlab.analysis.lm_eval import compare_samples
 
     if len(paths) < 2:

@@ -262,14 +262,16 @@ def run(
     trust_code: bool = False,
     report: bool = False,
 ) -> Frames:
-    """Run a study to its verdict and return its results; what is done already is not done again.
+    """Run a study to its verdict and return its results. What is done already is not done again.
 
-    *study* is a study file, a `Study`, or nested tables as a study file has them; *overrides* are ``key=value`` texts as
-    ``--set`` takes them, for a study file. *listen* gets every event; without it the progress of training is shown. Ctrl-C
-    stops at a step boundary and raises `Interrupted`; the same call continues from there. *executor* "ray" trains on a Ray
-    cluster: the one at *address*, the one that is connected already, or one started for this call; "torchrun" spreads each
-    run over *nproc* processes. *trust_code*: code that a results folder of someone else carries may run. With *report*, page,
-    figures, tables and paper are written too, as the command does.
+    *study*: a study file, a `Study`, or nested tables as in a study file. *overrides*: ``key=value`` texts for a study
+    file, as with ``--set``. *report*: also write page, figures, tables and paper, as the command does. *listen* gets every
+    event; without it, the progress of training is shown. Ctrl-C stops at a step boundary and raises `Interrupted`; the
+    same call continues from there.
+
+    *executor*: "ray" trains on a Ray cluster (the one at *address*, the one already connected, or one started for this
+    call); "torchrun" spreads each run over *nproc* processes. *trust_code*: run the code of a results folder from someone
+    else.
     """
     options = Options(device, workers, executor, address, nproc, accept_drift, trust_code)
     study, results = open_study(study, out, overrides)

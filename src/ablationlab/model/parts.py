@@ -364,7 +364,7 @@ class NoPositions(PositionScheme):
 
 
 class Head(ABC):
-    """From what the last norm gives to logits_RBTV in fp32."""
+    """Computes logits_RBTV in fp32 from the output of the last norm."""
 
     @abstractmethod
     def parameters(self, model: ModelConfig) -> list[Parameter]: ...

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def load_results(path: str | Path) -> Frames:
-    """The results in a folder, finished or not. Damaged files are named in ``problems``."""
+    """Open a results folder, finished or not. Damaged files are named in ``problems``."""
     from ablationlab.analysis.conclusion import decided_again
 
     return Frames(decided_again(Results.open(Path(path))))

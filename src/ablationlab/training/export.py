@@ -57,7 +57,7 @@ def _attach(root: nn.Module, name: str, value: nn.Parameter) -> None:
 
 
 def load(run: str | Path) -> GPT:
-    """A finished run's folder -> its model, on the CPU, in evaluation mode. Checksums are verified."""
+    """Load the model of a finished run's folder, on the CPU, in evaluation mode. Checksums are verified."""
     folder = RunFolder(Path(run))
     if not is_folder(folder.path):
         raise RecordError(f"{folder.path}: no such run folder")

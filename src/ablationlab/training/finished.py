@@ -20,7 +20,7 @@ from ablationlab.records.settings import ModelConfig, TrainingConfig
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """Its settings, weights, training losses and held-out tokens."""
+    """A trained run as a metric of your own gets it: settings, weights, training losses and held-out tokens."""
 
     id: str
     variant: str

@@ -104,7 +104,7 @@ class _Read(dict[str, Any]):
 
 
 class TrainerRun:
-    """One run of the user's own trainer. ``settings``: the study's tables with the variant's laid over them."""
+    """One run of the user's own trainer. ``settings`` are the study's tables with the variant applied."""
 
     def __init__(self, folder: Path, *, should_stop: Callable[[], bool] | None = None) -> None:
         self.folder = folder
@@ -258,7 +258,7 @@ Run = TrainerRun
 
 
 def current_run() -> TrainerRun:
-    """The run that this program was started for, by ``command`` of a study file."""
+    """The run for which the ``command`` of a study file started this program."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder is None:
         raise AblationLabError(
