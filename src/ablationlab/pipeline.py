@@ -19,7 +19,7 @@ from ablationlab.core.processes import usable_cores
 from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder, inside, numbered, timestamp
+from ablationlab.records.storage import ResultsFolder, inside, not_a_link, numbered, timestamp
 from ablationlab.study.code import code_notice, study_code
 from ablationlab.study.load import load_study, parse_study
 
@@ -397,6 +397,7 @@ def _energy_measured(results: ResultsFolder, options: Options) -> Iterator[None]
                 plan_hash=Plan.read(results.plan).plan_hash, began=began, seconds=meter.seconds, readings=readings
             )
             folder = results.path / ENERGY
+            not_a_link(folder)
             with suppress(FileExistsError):  # another command of this study ended at the same moment
                 record.create(folder / f"{len(numbered(folder)) + 1:04d}.json")
 
@@ -422,9 +423,10 @@ def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) ->
 
 
 def _ask(study: Study, results: ResultsFolder, tasks: Sequence[str] | None = None, *, trust: bool) -> None:
-    """Refuse code that nobody here has run or allowed; *trust* allows it."""
+    """Refuse code that nobody here has run or allowed (*trust* allows it), and a folder that leads elsewhere."""
     from ablationlab.study.trust import carried_code, remember, require_trust
 
+    results.check_links()
     code = carried_code(study, tasks)
     if trust:
         remember(code)

@@ -76,6 +76,8 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             wheel.writestr(f"{about}/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    (tmp_path / "pip.py").write_text("raise SystemExit('a module of the current folder was run')")
+    monkeypatch.chdir(tmp_path)
     return folder
 
 

@@ -186,6 +186,28 @@ def test_a_report_is_not_written_through_a_link(tmp_path, name):
     assert not list((tmp_path / "mine").iterdir())
 
 
+@pytest.mark.parametrize("name", ["runs", "energy", "locks", "amendments", "evaluation", "evaluation/tasks"])
+def test_neither_training_nor_scoring_writes_through_a_link_to_a_folder(tmp_path, name):
+    folder, outside = tmp_path / "results", tmp_path / "outside"
+    build(folder)
+    outside.mkdir()
+    place = folder / name
+    place.parent.mkdir(exist_ok=True)
+    if place.exists():
+        outside.rmdir()
+        place.rename(outside)
+    place.symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+    for call in (
+        lambda: run(folder, listen=lambda event: None),
+        lambda: extend(folder, seeds=[9]),
+        lambda: evaluate(ResultsFolder(folder), lambda event: None, tasks=("suite",)),
+    ):
+        with pytest.raises(StorageError, match=rf"{name} is a link"):
+            call()
+    assert sorted(outside.rglob("*")) == before
+
+
 def test_a_file_of_use_whose_name_is_no_path_is_refused(tmp_path):
     with pytest.raises(CodeError, match="no path of a file"):
         find("a\0.py", tmp_path)
@@ -230,7 +252,7 @@ def test_every_task_file_needs_consent_to_all_that_it_consists_of(tmp_path):
         evaluate(ResultsFolder(folder), lambda event: None, tasks=(str(own),))
 
 
-def test_the_command_of_a_foreign_trainer_needs_consent(study_table):
+def test_the_command_of_a_foreign_trainer_and_its_program_need_consent(study_table, tmp_path):
     table = study_table({"data": ..., "model": ..., "training": ..., "execution": ...})
     table |= {
         "command": ["sh", "-c", "true"],
@@ -247,6 +269,13 @@ def test_the_command_of_a_foreign_trainer_needs_consent(study_table):
     remembered.unlink()
     with pytest.raises(CodeError, match="sh -c true"):
         require_trust(code, "there")
+    program = tmp_path / "train.sh"
+    program.write_text("true\n")
+    named = parse_study(table | {"command": ["sh", str(program)]})
+    require_trust(carried_code(named), "here")
+    program.write_text("false\n")
+    with pytest.raises(CodeError, match=r"train\.sh"):
+        require_trust(carried_code(named), "here")
 
 
 # --- paths ------------------------------------------------------------------------------------------------

@@ -410,6 +410,7 @@ def test_every_placeholder_reaches_the_program(tmp_path):
 
 def test_a_command_runs_in_the_folder_of_its_study_file_or_in_the_one_it_names(tmp_path):
     (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "ctypes.py").write_text("raise SystemExit('the program alone imports what lies beside it')")
     program = REPORT + "\nreport(result={'val_loss': 1.0}); print(os.getcwd())"
     for place, changes in ((tmp_path, {}), (tmp_path / "elsewhere", {"directory": "elsewhere"})):
         command = ["{python}", os.path.relpath(tmp_path / "train.py", place)]

@@ -71,7 +71,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, int, s
     deadline = time.monotonic() + 300
     while not list(out.glob("runs/*/checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    (second,) = (pid for pid, _, env in started_with("RANKS_OF", str(out)) if env.get("RANK") == "1")
+    ranks = {env["RANK"]: (pid, env) for pid, _, env in started_with("RANKS_OF", str(out)) if "RANK" in env}
+    second, environment = ranks["1"]
+    assert environment.get("PYTHONSAFEPATH") == "1", "a rank would run modules of the current folder"
     os.kill(second, signal.SIGKILL)
     said, _ = process.communicate(timeout=300)
     return folder, out, process.returncode, said

@@ -297,8 +297,11 @@ def _download_source_archive(package: SourceArchive) -> bytes:
 
 
 def _pip_download(requirement: str, folder: Path, level: str) -> str:
-    """`pip download` of a wheel, never of anything that would have to be built; returns its output."""
-    command = [sys.executable, "-m", "pip", "download", level, "--no-deps", "--only-binary=:all:", "--no-color"]
+    """`pip download` of a wheel, never of anything that would have to be built; returns its output.
+
+    With -P, as wherever Python is started: modules of the current folder are not ours to run.
+    """
+    command = [sys.executable, "-P", "-m", "pip", "download", level, "--no-deps", "--only-binary=:all:", "--no-color"]
     command += ["--disable-pip-version-check", "--dest", str(folder), requirement]
     try:
         finished = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10 * TIMEOUT_SECONDS)

@@ -465,6 +465,13 @@ class RunFolder:
         return os.path.lexists(self.result) and self.record.exists()
 
 
+#: Where training and scoring write in a results folder.
+_WRITTEN = (
+    *("runs", "runs/*", "locks", "use", "energy", "looks", "amendments"),
+    *("evaluation", "evaluation/*", "evaluation/tasks/*", "calibration", "calibration/*", "calibration/*/*"),
+)
+
+
 class ResultsFolder:
     """The paths inside ``results/<study>/``."""
 
@@ -495,6 +502,12 @@ class ResultsFolder:
                 f"{self.plan} cannot be found, and there are runs in {self.runs} that were trained under it. Restore it, or "
                 "use another --out"
             )
+
+    def check_links(self) -> None:
+        """Refuse links in the place of folders that training and scoring write into: they may lead out of this one."""
+        for pattern in _WRITTEN:
+            for folder in self.path.glob(pattern):
+                not_a_link(folder)
 
     def stack_lock(self, stack: int) -> Path:
         return self.locks / f"stack-{stack:04d}"

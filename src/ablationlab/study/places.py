@@ -65,7 +65,7 @@ def _folder_of(study: Path) -> Path:
     from ablationlab.study.load import load_study
 
     folder = _named_folder(unchecked_tables(study))
-    return folder if folder is not None and folder.is_dir() else default_folder(load_study(study))
+    return folder if folder is not None else default_folder(load_study(study))
 
 
 def _named_folder(data: Mapping[str, Any]) -> Path | None:

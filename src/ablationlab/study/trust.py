@@ -20,6 +20,7 @@ from ablationlab.core.errors import CodeError, DataError, StorageError
 from ablationlab.data.sources import cache_folder
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import content_hash, replace, sha256_file
+from ablationlab.study.trainers import program_files
 
 #: Hashes that this process may run, should the user's folder not be writable.
 _trusted: set[str] = set()
@@ -30,7 +31,9 @@ def carried_code(study: Study, tasks: Iterable[str] | None = None) -> dict[str, 
     code = {file.name: file.sha256 for file in study.use if not is_installed(file.name, file.sha256)}
     trainer = study.trainer
     if trainer is not None and trainer.command is not None:
-        code[" ".join(trainer.command)] = content_hash(["command", trainer.directory, *trainer.command])
+        code[" ".join(trainer.command)] = content_hash(
+            ["command", trainer.directory, *trainer.command, program_files(trainer)]
+        )
     return code | task_code(study.evaluation.tasks if tasks is None else tasks)
 
 

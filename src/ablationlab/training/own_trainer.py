@@ -244,7 +244,7 @@ def _run_program(
         output.flush()
         try:
             program = subprocess.Popen(
-                [sys.executable, "-c", _BECOME, *words],
+                [sys.executable, "-P", "-c", _BECOME, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

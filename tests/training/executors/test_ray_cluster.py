@@ -290,9 +290,12 @@ def test_something_else_at_the_address_is_given_up_on(monkeypatch):
             ray_cluster._reachable(address)
 
 
-def test_a_cluster_that_does_not_start_is_a_clear_error(monkeypatch):
+def test_a_cluster_that_does_not_start_is_a_clear_error(monkeypatch, tmp_path):
     def slow(**_: object) -> None:
+        assert Path.cwd() == Path(sys.prefix), "workers would import modules of the current folder"
         raise Exception("The current node timed out during startup.\nMore of it.")
+
+    monkeypatch.chdir(tmp_path)
 
     ray = ray_cluster._import()
     monkeypatch.setattr(ray, "is_initialized", lambda: False)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from functools import cache
 from importlib.util import find_spec
@@ -243,7 +243,8 @@ def cluster(job: Job, address: str | None, workers: int | None) -> Iterator[Any]
     else:
         options["address"] = _reachable(address)
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        # Workers import modules of the driver's current folder first, and that may be anyone's.
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), chdir(sys.prefix):
             ray.init(**options)
     except Exception as error:  # a node that is slow to start raises no narrower one
         where = "a cluster on this machine" if address is None else f"the cluster at --address {address}"
@@ -283,7 +284,11 @@ def _joinable(address: str) -> str:
     )
     try:
         subprocess.run(
-            [sys.executable, "-c", script, address], check=True, timeout=JOIN_SECONDS, capture_output=True, text=True
+            [sys.executable, "-P", "-c", script, address],
+            check=True,
+            timeout=JOIN_SECONDS,
+            capture_output=True,
+            text=True,
         )
     except subprocess.TimeoutExpired as error:
         raise AblationLabError(

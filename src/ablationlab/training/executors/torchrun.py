@@ -114,7 +114,13 @@ def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopp
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": str(job.plan.execution.threads)},
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": str(job.plan.execution.threads),
+                    # The modules of this process, and none of the current folder, in the agent and in its ranks.
+                    "PYTHONSAFEPATH": "1",
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                },
             )
             try:
                 ends = _follow(agent, place, listen, stopping)
