@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,12 +159,24 @@ def two_nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     size = {"num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+    cluster = Cluster()
     try:
-        cluster.add_node(**size)
+        for more in ({"include_dashboard": False}, {}):
+            _start(lambda more=more: cluster.add_node(**size, **more))
         yield cluster
     finally:
         cluster.shutdown()
+
+
+def _start(node: Callable[[], Any], tries: int = 5) -> None:
+    """Start a node; Ray waits 30 s for one, which is too little on a busy machine."""
+    for left in reversed(range(tries)):
+        try:
+            node()
+            return
+        except Exception:
+            if not left:
+                raise
 
 
 def _steps(folder: Path) -> int:

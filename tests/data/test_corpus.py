@@ -68,11 +68,14 @@ def test_a_text_that_is_not_utf8_is_named_with_the_place(tmp_path):
     assert f"corpus {path}: not UTF-8" in refusal(tmp_path), "the file inside a folder is named"
 
 
-def test_a_text_that_is_not_there_or_empty_is_named(tmp_path):
+def test_a_text_that_is_not_there_or_empty_is_named(tmp_path, monkeypatch):
     assert refusal(tmp_path / "no.txt") == f"corpus {tmp_path / 'no.txt'}: no such file or folder"
     assert refusal(tmp_path) == f"corpus {tmp_path}: the folder has no .txt file"
+    assert refusal(Path("/dev/zero")) == "corpus /dev/zero: is neither a file nor a folder"
     (tmp_path / "empty.txt").touch()
     assert refusal(tmp_path / "empty.txt") == f"corpus {tmp_path / 'empty.txt'}: the file is empty"
+    monkeypatch.setattr("ablationlab.data.corpus.MOST_ENTRIES", 0)
+    assert "holds more than 0 files and folders" in refusal(tmp_path)
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux")

@@ -436,7 +436,9 @@ def test_a_damaged_record_is_named_and_the_rest_is_shown(tmp_path: Path):
     text = written[0].read_text()
     assert f"runs/{broken.name}/result.json" in text
     assert "9 of 10" in text
-    assert any(text.startswith("No paper") for text in said)
+    assert said[-1] == "No tables and no paper: there is no analysis to print."
+    assert sum("`ablationlab analyze`" in text or "ablationlab analyze " in text for text in said) <= 2, said
+    assert not any("regenerated" in text for text in said)
 
 
 @pytest.mark.parametrize(

@@ -536,6 +536,8 @@ def test_a_study_file_that_cannot_be_read_is_named(tmp_path):
     broken.write_text('name = "a"\nseeds = [1,\nbaseline')
     assert "is not TOML" in refusal(broken)
     assert "line 3" in refusal(broken)
+    broken.write_text("\ufeffname = 'marked as some editors do'\n")
+    assert "is not TOML" not in refusal(broken)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

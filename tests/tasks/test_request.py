@@ -104,6 +104,8 @@ def test_a_broken_task_file_is_refused_before_anything_is_sealed(tmp_path, text,
     (tmp_path / "_typo").write_text("metrics_list: []\n")
     with pytest.raises(DataError, match=says):
         check_file(str(path))
+    with pytest.raises(DataError, match="is no regular file"):
+        check_file(str(tmp_path))
 
 
 @pytest.mark.parametrize(

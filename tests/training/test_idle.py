@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ablationlab.records.settings import ModelConfig, TrainingConfig, merged, validated
+from ablationlab.records.settings import ModelConfig, Study, TrainingConfig, merged, validated
 from ablationlab.study.checks import study_warnings
 from ablationlab.study.load import parse_study
 from ablationlab.training.stack import Member, Stack
@@ -80,6 +80,9 @@ def test_what_has_no_effect_is_said_and_has_none(base, key, value, used):
     assert "odd trains the same model as plain" in warnings
     written = merged(merged(study, base), change) | {"baseline": "none", "variants": ["none", "gradient-shrink"]}
     if key != "model.front.eps":  # which a file leaves to variants
-        assert f"{key} = " in " ".join(study_warnings(parse_study(written)))
+        whole = parse_study(written)
+        assert f"{key} = " in " ".join(study_warnings(whole))
+        sealed = validated(Study, whole.model_dump(mode="json"))  # with every default written out
+        assert study_warnings(sealed) == study_warnings(whole)
     study["variants"] = {"plain": {"about": "as it is"}, "odd": merged(merged(base, used), change)}
     assert f"{key} = " not in " ".join(study_warnings(parse_study(study)))

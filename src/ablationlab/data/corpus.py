@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,8 @@ from ablationlab.records.storage import content_hash
 _READABLE = 2**20
 #: The held-out part is read over and over, so it is kept in memory and may not be longer than this.
 LONGEST_VALIDATION = 2**26
+#: Files and folders in a folder of texts: looking through more takes so long that it seems to hang.
+MOST_ENTRIES = 100_000
 
 
 @dataclass(frozen=True)
@@ -319,7 +321,15 @@ def _text_files(path: Path) -> list[Path]:
         raise DataError(f"corpus {path}: no such file or folder")
     if path.is_file():
         return [path]
-    files = sorted(file for file in path.rglob("*.txt") if file.is_file())
+    if not path.is_dir():
+        raise DataError(f"corpus {path}: is neither a file nor a folder")
+    entries = list(islice(path.rglob("*"), MOST_ENTRIES + 1))
+    if len(entries) > MOST_ENTRIES:
+        raise DataError(
+            f"corpus {path}: the folder holds more than {count(MOST_ENTRIES)} files and folders; name one that holds only "
+            "the texts, or join them"
+        )
+    files = sorted(file for file in entries if file.name.endswith(".txt") and file.is_file())
     if not files:
         raise DataError(f"corpus {path}: the folder has no .txt file")
     return files

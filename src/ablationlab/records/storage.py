@@ -338,7 +338,7 @@ def user_text(path: Path, kind: str, most: int = LARGEST_RECORD) -> str:
             raise AblationLabError(f"is a folder, not a {kind}")
         if (size := path.stat().st_size) > most:
             raise AblationLabError(f"has {count(size)} bytes; no {kind} has more than {count(most)}")
-        return read_regular(path, most=most).decode()
+        return read_regular(path, most=most).decode("utf-8-sig")
     except FileNotFoundError:
         raise AblationLabError(f"no such {kind}") from None
     except RecordError as error:  # a pipe, whose writer nobody waits for, or a device

@@ -72,15 +72,18 @@ def make_report(
             written.append(write_page(results, target, figures=figures))
         if "figures" in wanted:
             written.append(target / "figures")
-        for part, write in _rest(results, target, figures, say):
-            if part in wanted:
-                step(part, order.index(part) + 1, len(order))
-                try:
-                    written += write()
-                except StorageError:
-                    raise
-                except AblationLabError as error:
-                    say(f"No {part}: {error}")
+        rest = [(part, write) for part, write in _rest(results, target, figures, say) if part in wanted]
+        if rest and (results.analysis is None or results.verdict is None):
+            say(f"No {' and no '.join(part for part, _ in rest)}: there is no analysis to print.")
+            rest = []
+        for part, write in rest:
+            step(part, order.index(part) + 1, len(order))
+            try:
+                written += write()
+            except StorageError:
+                raise
+            except AblationLabError as error:
+                say(f"No {part}: {error}")
     return [path for path in written if path.exists()]  # where no chart could be drawn, there are no figures
 
 
@@ -132,18 +135,18 @@ def with_analysis(results: Results, say: Say) -> Results:
     there = results.analysis is not None and results.verdict is not None and not results.stale and not damaged
     if there or results.plan is None or not any(run.done for run in results.runs):
         return results
-    for name in ("analysis.json", "verdict.json"):
-        if name in results.reader.damage:
-            say(f"{name} cannot be used ({results.reader.damage[name].text}): regenerated from the records.")
-    if results.stale:
-        why = "; ".join(wording.stale(reason) for reason in results.stale[:2])
-        say(f"The analysis on disk is not that of these records ({why}): regenerated.")
     try:
         concluded = conclude(read_results(results.folder, None, cache=results.reader.cache))
     except AblationLabError as error:
         # What is on disk then belongs to other records, or to none: it must not stand beside these.
         found = Damage("analysis.json", f"cannot be made from these records: {error}")
         return results.changed(analysis=None, verdict=None, stale=(), problems=(*results.problems, found))
+    for name in ("analysis.json", "verdict.json"):
+        if name in results.reader.damage:
+            say(f"{name} cannot be used ({results.reader.damage[name].text}): regenerated from the records.")
+    if results.stale:
+        why = "; ".join(wording.stale(reason) for reason in results.stale[:2])
+        say(f"The analysis on disk is not that of these records ({why}): regenerated.")
     try:
         concluded.write(results.folder)
     except StorageError:

@@ -41,6 +41,7 @@ from ablationlab.records.settings import (
     Calibrate,
     DataConfig,
     FrontEnd,
+    Frozen,
     ModelConfig,
     Study,
     TrainingConfig,
@@ -568,9 +569,9 @@ def _without_effect(study: Study) -> list[str]:
     arms = {name: [settings_of(*variant.arm(*regime)) for regime in regimes] for name, variant in variants.items()}
     unused = {name: _in_all([idle(settings) for settings in arm]) for name, arm in arms.items()}
     preset = () if study.model.preset is None else PRESETS[study.model.preset].shape
-    file = [f"model.{key}" for key in study.model.model_fields_set if key not in preset]
-    file += [f"model.front.{key}" for key in study.model.front.model_fields_set]
-    file += [f"training.{key}" for key in study.training.model_fields_set]
+    file = [f"model.{key}" for key in _written_keys(study.model) if key not in preset]
+    file += [f"model.front.{key}" for key in _written_keys(study.model.front)]
+    file += [f"training.{key}" for key in _written_keys(study.training)]
     found = [
         f"{key} = {_written(arms[study.baseline][0][key])} has no effect with {why}"
         for key, why in _in_all([*unused.values()]).items()
@@ -590,6 +591,16 @@ def _without_effect(study: Study) -> list[str]:
                 f"{name} trains the same model as {first}: nothing in which their settings differ has an effect"
             )
     return found
+
+
+def _written_keys(table: Frozen) -> list[str]:
+    """The settings that someone chose: a sealed study holds every default, too."""
+    fields = type(table).model_fields
+    return [
+        key
+        for key in table.model_fields_set
+        if getattr(table, key) != fields[key].get_default(call_default_factory=True)
+    ]
 
 
 def _in_all(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -157,7 +157,7 @@ def _settings(path: Path, name: str, within: tuple[Path, ...] = ()) -> dict[str,
     import yaml
 
     if not path.is_file():
-        raise DataError(f"task file {name}: no such file")
+        raise DataError(f"task file {name}: {'is no regular file' if path.exists() else 'no such file'}")
     path = path.resolve()
     if path in within:
         raise DataError(f"task file {name}: includes itself")

@@ -78,7 +78,7 @@ def reading_text(readings: Readings) -> str:
     curve = (
         "the validation curve"
         if readings.curve == "curve_loss"
-        else "the training loss, smoothed over 4 % of the run (the study has no validation curve: evaluation.curve_every)"
+        else "the training loss, smoothed over 4 % of the run (no validation curve has two points: evaluation.curve_every)"
     )
     clock = (
         "Time is that of the evaluation, which times all runs in turn."
