@@ -450,7 +450,7 @@ class DataConfig(Frozen):
     corpus: str = "tiny-shakespeare"
     """A named corpus, a text file, a folder, a prepared folder, or `mixture`."""
     tokenizer: str = "char"
-    """`char`, `byte` or `gpt2`."""
+    """`char`, `byte`, `gpt2` or `gpt2-4096`."""
     validation: Fraction = 0.1
     """Share of the text, at its end, that is held out."""
     mixture: Annotated[dict[str, Annotated[float, Field(gt=0, le=LARGEST_INTEGER)]], Field(min_length=1)] | None = None
@@ -503,7 +503,7 @@ class ExecutionConfig(Frozen):
     checkpoint_every: Count | Literal["auto"] = "auto"
     """Steps between two checkpoints. `auto` saves when enough time has passed."""
     kernels: Literal["fused", "plain"] = "fused"
-    """On a GPU: our Triton kernels, or plain torch operations for GPUs where Triton falls short."""
+    """On a GPU: our Triton kernels, or plain torch operations for GPUs on which Triton does not work."""
     deterministic: bool = True
     """The same bits twice. `false` is faster for some models on a GPU; every report then says so."""
     parallel: Literal["ddp", "fsdp"] | None = None
@@ -958,7 +958,7 @@ class Criterion(Frozen):
     smallest_effect: Positive | None = None
     """The smallest difference that matters, in the metric's unit. Below it, arms are equivalent."""
     margin: NonNegative | None = None
-    """For a guard: by how much a variant may be worse, in the metric's unit."""
+    """By how much a guard, or in return for stability the primary metric, may be worse, in the metric's unit."""
 
 
 def registered_alpha(criteria: Iterable[Criterion]) -> float:
