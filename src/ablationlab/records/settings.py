@@ -192,7 +192,7 @@ class ModelConfig(Frozen):
     """Whether these norms have learned gains (and biases, if `biases` is true)."""
     norm_place: Literal["pre", "post", "sandwich", "output", "none"] = "pre"
     """Where a block has its norms: `pre` x + f(N(x)), `post` N(x + f(x)), `sandwich` x + N(f(N(x))), `output` x +
-    N(f(x))."""
+    N(f(x)), `none` x + f(x)."""
     kv_heads: Annotated[int, Field(ge=1)] | None = None
     """Number of key and value heads, each shared by heads / kv_heads queries. Without it, as many as `heads`."""
     qk_norm: Literal["none", "layernorm", "rmsnorm"] = "none"
@@ -945,8 +945,8 @@ class Criterion(Frozen):
     contrast: tuple[str, str] | None = None
     """The two arms to compare, variant first. Without it, every variant against the baseline."""
     role: Literal["primary", "secondary", "guard"] = "secondary"
-    """`primary` decides. `secondary` is tested only after a primary rejection, in order. `guard` must be shown
-    non-inferior."""
+    """`primary` decides. `secondary` is tested, in order, once the primary comparison of its variant is shown. `guard` must
+    be shown non-inferior."""
     test: Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] = "paired-t"
     """The paired test."""
     interval: Literal["paired-t", "percentile", "bca", "bootstrap-t"] = "paired-t"
@@ -1143,7 +1143,7 @@ class Study(Frozen):
     budget: BudgetConfig = BudgetConfig()
     """What all arms share."""
     execution: ExecutionConfig = ExecutionConfig()
-    """How the bits are made."""
+    """What decides speed and rounding: stacks, threads, kernels, the layout over devices."""
     regimes: dict[str, Regime] = Field(default_factory=dict)
     """Named conditions that every variant is also trained in."""
     sweep: Sweep | None = None
