@@ -27,6 +27,7 @@ from ablationlab.records.run import StepLine
 # A busy machine is no failure.
 settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")
+gc.disable()  # until all tests are collected: what is imported stays
 # numpy and torch read these when they are first imported. A thread that waits for its share of a small product spins: with
 # two threads each, the tests of architectures took five times as much processor time on two busy cores.
 # Where a study asks for two threads all the same, the one that waits sleeps: else the notebook's 108 small steps took 30 s.
@@ -36,7 +37,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 # Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.
 os.environ.setdefault("ABLATIONLAB_REPORT", "false")
 os.environ.pop("COLUMNS", None)  # parallel test processes have it, and what goes through a pipe follows it
-warm.no_waiting_for_the_disk()
+warm.spare()
 # Processes that tests start share the compiled sources, wherever bytecode is switched off: half a second for each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 first = warm.FOLDER not in os.environ  # of the test processes of this session, which share a folder
@@ -53,6 +54,7 @@ if first:
 
 def pytest_collection_finish() -> None:
     """Set what collecting imported apart from garbage: a million objects, else walked through at every full collection."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

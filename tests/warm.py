@@ -7,10 +7,11 @@ workers, ranks, the programs of trainers and the test processes of pytest-xdist 
 signal, and ends as the fork ends, by exit code or by signal. If it is killed, the server kills the fork. What a test asks of
 a process of its own (its signals, its exit code, its threads, nothing left of another test) a fork has as well.
 
-A fork differs in four things. Modules are loaded before its first line: a test of what is imported takes `FRESH`. All forks
+A fork differs in five things. Modules are loaded before its first line: a test of what is imported takes `FRESH`. All forks
 of a server share one hash seed: where the bits of two runs are compared, one of them is made elsewhere, so that nothing hangs
 on the order of a set. Test processes have a server of their own, so that theirs is another. To the kernel its parent is the
 server, so a signal on the parent's death (prctl) does not reach it. When the script is killed, the fork ends a moment later.
+What libraries do at the end of a process about what they did when they were imported, it leaves out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import fcntl
 import gc
 import importlib
 import io
-import json
+import logging
+import marshal
+import multiprocessing.util
 import os
 import resource
 import runpy
@@ -37,6 +40,7 @@ import threading
 import time
 import traceback
 import types
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,9 +83,16 @@ MODULES = (
 )
 
 
-def no_waiting_for_the_disk() -> None:
-    """fsync guards against a power cut, which no test makes: what a killed process has written stays written without it."""
+def spare() -> None:
+    """Spare tests what they do not look at.
+
+    fsync guards against a power cut, which no test makes: what a killed process has written stays written without it. One
+    engine draws the few charts of a small study; a second takes longer to start.
+    """
+    from ablationlab.report import convert  # not yet where a server starts
+
     os.fsync = lambda handle: None
+    convert.PROCESSES = 1
 
 
 # ---- in a test process ---------------------------------------------------------------------------------------------------
@@ -182,8 +193,11 @@ class _Server:
     def _accept(self) -> None:
         link, _ = self._listener.accept()
         if not self._ready:
+            gc.disable()
             for name in MODULES:
                 importlib.import_module(name)
+            gc.enable()
+            self._forget_endings()
             gc.collect()
             gc.freeze()
             self._ready = True
@@ -201,7 +215,7 @@ class _Server:
         if left:
             link.close()
         else:
-            order = json.loads(data.decode("utf-8", "surrogateescape"))
+            order = marshal.loads(data)
             pid = os.fork()
             if not pid:
                 self._become(order, list(sent))
@@ -212,6 +226,14 @@ class _Server:
             self._selector.register(link, selectors.EVENT_READ, fork)
         for number in sent:
             os.close(number)
+
+    def _forget_endings(self) -> None:
+        """What libraries do at the end about what they did before the fork: a seventh of a second for every fork."""
+        atexit._clear()
+        weakref.finalize._registry.clear()
+        weakref.finalize._registered_with_atexit = False  # one that a fork makes registers itself again
+        atexit.register(logging.shutdown)
+        atexit.register(multiprocessing.util._exit_function)
 
     def _await_leader(self, pid: int) -> None:
         """Until the fork leads its own group, or has ended, a signal to that group would find nobody."""
@@ -309,7 +331,7 @@ class _Server:
             first = {"-c": "", "-m": order["folder"]}.get(kind, str(Path(kind).resolve().parent))
             sys.path.insert(0, first)
         importlib.invalidate_caches()
-        no_waiting_for_the_disk()
+        spare()
         for name, limit in order["limits"].items():
             if resource.getrlimit(getattr(resource, name)) != tuple(limit):
                 resource.setrlimit(getattr(resource, name), tuple(limit))

@@ -36,17 +36,16 @@ test_process = words == ["-c", "import sys;exec(eval(sys.stdin.readline()))"]  #
 if not (test_process or heavy()) or any(name in os.environ for name in SETTLED):
     os.execv(FRESH, [FRESH, *sys.argv[1:]])
 
+import _signal  # what `signal` and `socket` add takes longer than all that follows
+import _socket
 import array
-import json
+import marshal
 import resource
-import signal
-import socket
-import struct
 
-PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+PASSED = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2)
 LIMITS = ("RLIMIT_AS", "RLIMIT_CORE", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_NOFILE")
 
-link = socket.socket(socket.AF_UNIX)
+link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 other = os.environ.pop("WARM_PYTHON_OTHER", None)  # the hash seed of the test processes
 link.connect(os.path.join(HERE, "tests" if test_process or other else "socket"))
 files = []
@@ -57,7 +56,7 @@ for name in os.listdir("/proc/self/fd"):
         continue
     if int(name) != link.fileno():
         files.append(int(name))
-blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
 order = {
     "argv": [os.path.join(HERE, "python"), *sys.argv[1:]],
     "blocked": sorted(map(int, blocked)),
@@ -66,15 +65,16 @@ order = {
     "files": files,
     "flags": flags,
     "folder": os.getcwd(),
-    "ignored": [int(number) for number in PASSED if signal.getsignal(number) == signal.SIG_IGN],
+    "ignored": [int(number) for number in PASSED if _signal.getsignal(number) == _signal.SIG_IGN],
     "leader": os.getpgrp() == os.getpid(),
     "limits": {name: resource.getrlimit(getattr(resource, name)) for name in LIMITS},
     "parent": os.getppid(),
     "umask": os.umask(0o22),
     "words": words,
 }
-data = json.dumps(order).encode("utf-8", "surrogateescape")
-link.sendmsg([struct.pack("=I", len(data))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
+data = marshal.dumps(order)
+head = len(data).to_bytes(4, sys.byteorder)
+link.sendmsg([head], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", files))])
 link.sendall(data)
 # A pipe must end with the fork, whoever started this.
 nothing = os.open(os.devnull, os.O_RDWR)
@@ -84,16 +84,16 @@ for file in files:
     else:
         os.close(file)
 for number in PASSED:
-    signal.signal(number, lambda number, frame: link.send(bytes([number])))
-signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    _signal.signal(number, lambda number, frame: link.send(bytes([number])))
+_signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
 answer = b""
 while len(answer) < 4 and (part := link.recv(4 - len(answer))):
     answer += part
-(code,) = struct.unpack("=i", answer) if len(answer) == 4 else (-signal.SIGKILL,)
+code = int.from_bytes(answer, sys.byteorder, signed=True) if len(answer) == 4 else -_signal.SIGKILL
 if code < 0:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if -code != signal.SIGKILL:
-        signal.signal(-code, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
+    if -code != _signal.SIGKILL:
+        _signal.signal(-code, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [-code])
     os.kill(os.getpid(), -code)
 os._exit(code)

@@ -70,14 +70,14 @@ def test_the_brief_numbers_are_those_of_compare(test):
 
 def test_the_rate_of_one_test_is_the_power_of_the_t_test():
     world = World({"validation_loss": 0.05}, {"validation_loss": -0.08})
-    found = simulate(study(), world, 600, np.random.default_rng(1))
+    found = simulate(study(), world, 300, np.random.default_rng(1))
     rate = found.outcomes["validation_loss/default/layernorm:none"]["better"]
     power = paired_t_power(1.6, 5)
-    assert abs(rate - power) < 4 * np.sqrt(power * (1 - power) / 600)
+    assert abs(rate - power) < 4 * np.sqrt(power * (1 - power) / 300)
 
 
 def test_under_the_null_neither_adoption_nor_rejection_is_frequent():
-    found = simulate(asked(), World(SDS), 400, np.random.default_rng(2))
+    found = simulate(asked(), World(SDS), 250, np.random.default_rng(2))
     for variant in ("layernorm", "rmsnorm"):
         shares = found.decisions["default", variant]
         adopted = sum(shares.get(d, 0.0) for d in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.TRADE_OFF))
@@ -213,10 +213,10 @@ def test_what_is_simulated_of_tuned_arms_counts_the_doubt_of_the_pilot_as_the_cl
     world = World(
         {"validation_loss": 0.03}, {"validation_loss": -0.05}, doubts=_doubts(made, [replace(row, doubt=doubt)])
     )
-    found = simulate(made, world, 200, np.random.default_rng(4))
+    found = simulate(made, world, 100, np.random.default_rng(4))
     share = found.outcomes["validation_loss/tuned/layernorm:none"].get("better", 0.0)
     power = paired_t_power((0.05 - doubt) / 0.03, 6) if doubt < 0.05 else 0.0
-    assert share == pytest.approx(power, abs=0.025 + 4 * np.sqrt(power * (1 - power) / 200))
+    assert share == pytest.approx(power, abs=0.025 + 4 * np.sqrt(power * (1 - power) / 100))
 
 
 def test_a_true_effect_at_the_margin_is_called_equivalent_in_at_most_five_percent():

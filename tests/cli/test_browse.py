@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tomllib
 import webbrowser
 from pathlib import Path
@@ -18,14 +19,20 @@ from analysis.builder import build, study
 STUDIES = Path(__file__).parents[2] / "studies"
 
 
-@pytest.fixture
-def results(tmp_path):
-    """results/built with its records, and the analysis of them."""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
     from ablationlab.pipeline import conclude
 
-    build(tmp_path / "results/built", study(name="built"))
-    conclude(tmp_path / "results/built")
-    return tmp_path / "results/built"
+    folder = tmp_path_factory.mktemp("built")
+    build(folder, study(name="built"))
+    conclude(folder)
+    return folder
+
+
+@pytest.fixture
+def results(built, tmp_path):
+    """results/built with its records, and the analysis of them."""
+    return Path(shutil.copytree(built, tmp_path / "results/built"))
 
 
 # --- init and schema --------------------------------------------------------------------------------------

@@ -101,11 +101,10 @@ def moments(scored, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("verb", "name", "times", "part"),
     [
-        *(("evaluate", "SIGINT", "once", part) for part in (0.05, 0.5, 0.75, 0.95)),
-        *(("evaluate", "SIGTERM", "once", part) for part in (0.25, 0.7)),
+        *(("evaluate", "SIGINT", "once", part) for part in (0.05, 0.5, 0.95)),
+        ("evaluate", "SIGTERM", "once", 0.7),
         ("evaluate", "SIGINT", "twice", 0.6),
         ("analyze", "SIGINT", "once", 0.9),
-        ("analyze", "SIGTERM", "once", 0.4),
     ],
 )
 def test_a_signal_at_any_moment_is_one_message_and_no_traceback(scored, moments, tmp_path, verb, name, times, part):

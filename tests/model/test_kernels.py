@@ -131,8 +131,10 @@ def test_turned_queries_and_keys(qk_norm, time, heads, size, dtype):
     agree(gradients([ours], seeds, [qkv]), gradients([theirs], seeds, [qkv]), half=dtype == HALF)
 
 
-@pytest.mark.parametrize(("time", "heads", "size"), [(16, 2, 16), (37, 3, 16), (128, 1, 32), (5, 2, 64)])
-@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(
+    ("time", "heads", "size", "biased"),
+    [(16, 2, 16, False), (37, 3, 16, True), (128, 1, 32, False), (5, 2, 64, True)],
+)
 def test_short_attention(time, heads, size, biased):
     """In fp32: the interpreter's products of bf16 are wrong. benchmarks/gpu_check.py compares bf16 on a GPU."""
     torch.manual_seed(3)
@@ -146,8 +148,10 @@ def test_short_attention(time, heads, size, biased):
     torch.testing.assert_close(mine, plain, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize(("time", "heads", "size"), [(20, 2, 16), (75, 3, 16), (150, 1, 32), (40, 2, 64)])
-@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(
+    ("time", "heads", "size", "biased"),
+    [(20, 2, 16, False), (75, 3, 16, True), (150, 1, 32, False), (40, 2, 64, True)],
+)
 def test_attention_over_packed_rows(time, heads, size, biased):
     """Rows with and without a prefix, tails that end inside and at the edge of a block of keys, padding behind."""
     torch.manual_seed(5)

@@ -646,7 +646,8 @@ def test_the_same_records_give_the_same_bytes_in_another_folder_and_process_with
     (copy / "paper.pdf").unlink()
     shutil.rmtree(copy / "paper")
     script = (
-        "import sys, pathlib; from ablationlab.records.results import Results; "
+        "import sys, pathlib; from ablationlab.report import convert; convert.PROCESSES = 1; "
+        "from ablationlab.records.results import Results; "
         "from ablationlab.report.paper import write_paper; from ablationlab.report.tables import write_tables; "
         "o = pathlib.Path(sys.argv[1]); m = Results.open(o); write_tables(m, o); write_paper(m, o); "
         "sys.exit('torch' in sys.modules)"

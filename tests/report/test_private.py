@@ -1,4 +1,4 @@
-"""No record, page or paper names a person, a machine, a folder of the user's, or the value of an environment variable."""
+"""`run` ends with the report, repeats it byte for byte, and names no person, machine, folder or secret in it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ PLANTED = {
 OF_THIS_MACHINE = ("places.json",)
 
 
+def words(home: Path) -> list[str | Path]:
+    return ["run", home / "tiny.toml", "--out", home / "results", "--workers", "1", "--device", "cpu", "--report"]
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A study that a user of that name trained and reported, and the folder that it lies in."""
@@ -31,9 +35,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     (home / "mine.py").write_text("# nothing\n")
     path = write_study(home, {**changes, "data.corpus": str(home / "corpus.txt")})
     path.write_text(path.read_text() + '\n[[criteria]]\nmetric = "validation_loss"\nrole = "primary"\n')
-    words = ["run", path, "--out", home / "results", "--workers", "1", "--device", "cpu", "--report"]
-    ended = run_cli(*words, folder=home, env={**PLANTED, "HOME": str(home)})
+    ended = run_cli(*words(home), folder=home, env={**PLANTED, "HOME": str(home)})
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "report.html" in ended.stdout
     return home, home / "results"
 
 
@@ -64,3 +68,13 @@ def test_nothing_that_is_written_names_a_person_a_machine_a_folder_or_a_secret(f
 def test_where_texts_and_code_lie_is_kept_apart(finished):
     home, results = finished
     assert str(home / "corpus.txt") in (results / "places.json").read_text()
+
+
+def test_run_ends_with_the_report_and_repeats_it_byte_for_byte(finished, cli):
+    """In two processes whose strings hash differently, so that no byte hangs on the order of a set."""
+    home, results = finished
+    before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+    assert {"paper.pdf", "tables", "figures", "statistics.md"} <= {path.name for path in results.iterdir()}
+    assert cli(*words(home))[0] == 0
+    after = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+    assert [path.name for path in after if after[path] != before.get(path)] == []

@@ -486,7 +486,7 @@ def test_a_number_that_python_does_not_read_is_refused_in_a_file_and_in_set(stud
 
 
 JUNK_SETTINGS = settings(
-    derandomize=True, deadline=None, max_examples=250, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True, deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

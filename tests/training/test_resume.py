@@ -22,19 +22,8 @@ from ablationlab.training import checkpoints
 from conftest import run_here
 
 # Moments chosen to fall into the plan, the run records, every file of a checkpoint, the renames and the results.
-POINTS = [
-    "fsync:1",
-    "fsync:9",
-    "fsync:24",
-    "fsync:40",
-    "rename:2",
-    "rename:7",
-    "link:3",
-    "link:9",
-    "torn:4",
-    "torn:8",
-]
-POINTS += ["torn:12", "step:3", "step:7", "step:20", "result:1", "result:5"]
+# `make torture` kills at many more.
+POINTS = ["fsync:1", "fsync:24", "rename:7", "link:3", "link:9", "torn:4", "torn:12", "step:7", "result:1", "result:5"]
 
 
 @pytest.fixture(scope="module")

@@ -82,8 +82,8 @@ def test_the_interval_of_a_rate_is_the_exact_one(hits, n):
 
 @pytest.fixture(scope="module")
 def null():
-    """300 studies of 5 normal differences around zero, through the shipped analysis and rules."""
-    made = cut(material(np.random.default_rng(11).normal(0, 1, 1500)), 5)
+    """200 studies of 5 normal differences around zero, through the shipped analysis and rules."""
+    made = cut(material(np.random.default_rng(11).normal(0, 1, 1000)), 5)
     return concluded(made)
 
 
@@ -94,7 +94,7 @@ def comparisons(analyses):
 def test_under_a_true_null_every_method_rejects_as_often_as_it_was_simulated_to(null):
     analyses, _ = null
     for part in method_rates(comparisons(analyses), 5):
-        assert part.rate.n == 300
+        assert part.rate.n == 200
         assert part.unavailable == 0
         assert set(part.simulated) == {"normal", "skewed", "heavy-tailed", OWN}
         assert holds(part.rate, part.simulated["normal"]), part
@@ -107,13 +107,13 @@ def test_the_default_test_keeps_its_alpha_and_percentile_intervals_do_not(null):
     said = compatibility(found)
     assert said.compatible
     assert said.as_expected
-    assert said.rate.n == 300
+    assert said.rate.n == 200
     assert found.significant == said.rate, "one test in the family: nothing to correct"
     by_method = {(m.kind, m.method): m.rate for m in found.methods}
     assert by_method["interval", "percentile"].low > 0.1
     assert by_method["test", "sign-flip"].hits == 0, "it cannot go below 0.0625 with five pairs"
     decisions = decision_counts(verdicts, "redrawn")
-    assert sum(one.hits for one in decisions.values()) == 300
+    assert sum(one.hits for one in decisions.values()) == 200
     assert decisions["tie"] == found.equivalent, (
         "a difference that is shown to be small is a tie, also where it is real"
     )
@@ -124,7 +124,7 @@ def test_the_default_test_keeps_its_alpha_and_percentile_intervals_do_not(null):
 
 def test_the_differences_are_described(null):
     deltas = comparison_rates(comparisons(null[0]), 5).deltas
-    assert deltas.n == 1500
+    assert deltas.n == 1000
     assert deltas.low < 0 < deltas.high
     assert deltas.sd == pytest.approx(1, abs=0.06)
     assert abs(deltas.skewness) < 0.2
@@ -138,7 +138,7 @@ def test_equivalence_is_shown_as_often_as_planned(null):
 
 
 def test_a_known_shift_is_found_as_often_as_planned():
-    made = cut(material(np.random.default_rng(5).normal(1.68, 1, 1000)), 5)
+    made = cut(material(np.random.default_rng(5).normal(1.68, 1, 500)), 5)
     analyses, verdicts = concluded(made)
     found = comparisons(analyses)
     assert paired_t_power(1.68, 5) == pytest.approx(0.8, abs=0.005)
@@ -158,7 +158,7 @@ def test_heavy_tails_make_the_t_test_conservative_and_that_is_expected():
 def test_every_decision_is_listed_even_where_it_was_never_given(null):
     given = decision_counts(null[1], "redrawn")
     assert set(given) == {decision.value for decision in Decision}
-    assert given["trade-off"] == rate(0, 300)
+    assert given["trade-off"] == rate(0, 200)
 
 
 @pytest.mark.parametrize("size", [2, 5, 10, 19, 20])
