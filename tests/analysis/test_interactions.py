@@ -11,7 +11,7 @@ import scipy.stats as scipy_stats
 import statsmodels.formula.api as smf
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.interactions import crossing_of
+from ablationlab.analysis.interactions import crossing_of, simple_effects
 from ablationlab.core.errors import StudyError
 from ablationlab.report.tables.study import interaction_table
 from ablationlab.stats import adjust
@@ -52,6 +52,27 @@ def found_in(folder, **more):
 
 def contrast(found, kind, *factors):
     return next(one for one in found.contrasts if one.kind == kind and set(one.factors) == set(factors))
+
+
+def test_simple_effects_are_those_by_hand_and_average_to_the_main_effect(tmp_path):
+    build(tmp_path, study(regimes=REGIMES), outcomes=outcome)
+    analysis = analyze(read_results(tmp_path))
+    effects = {(one.factor, one.at): one for one in simple_effects(analysis)}
+    assert len(effects) == 4
+    seeds = analysis.seeds
+    for at, before, after in (("0.02", "default", "token"), ("1.0", "large", "token-large")):
+        steps = [effect(after, seed) - effect(before, seed) for seed in seeds]
+        found = effects[KEYS[1], at]
+        assert (found.reference, found.level, found.other, found.n) == ("sum", "token", KEYS[0], len(seeds))
+        assert found.estimate == pytest.approx(np.mean(steps))
+        assert found.p == pytest.approx(scipy_stats.ttest_1samp(steps, 0).pvalue)
+        half = scipy_stats.t.ppf(0.975, len(seeds) - 1) * scipy_stats.sem(steps)
+        assert (found.low, found.high) == pytest.approx((np.mean(steps) - half, np.mean(steps) + half))
+    small, large = (effects[KEYS[1], at].estimate for at in ("0.02", "1.0"))
+    assert (small + large) / 2 == pytest.approx(contrast(analysis.interactions, "main", KEYS[1]).estimate)
+    assert large - small == pytest.approx(contrast(analysis.interactions, "interaction", *KEYS).estimate)
+    mine = [effects[KEYS[1], at] for at in ("0.02", "1.0")]
+    assert [one.p_adjusted for one in mine] == list(adjust([one.p for one in mine], method="holm").adjusted)
 
 
 def test_the_settings_that_the_regimes_cross_are_found():

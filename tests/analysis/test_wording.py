@@ -8,6 +8,7 @@ import pytest
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import (
+    _more,
     caveat,
     names_of,
     no_number,
@@ -204,3 +205,8 @@ def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
 def test_a_reason_begins_with_a_capital_unless_that_is_the_variants_name(name):
     made = study({"validation_loss": {"none": arms(-0.3)["none"], name: arms(-0.3)["layernorm"]}})
     assert verdict_words(made, decide(made).verdicts[0]).why.startswith(name if name == "better" else "Better")
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.0042, "+0.4 %"), (-0.00003, "−0.003 %"), (0.5, "+50 %")])
+def test_a_difference_of_budgets_never_reads_as_none(share: float, text: str):
+    assert plain(_more(share)) == plain(text)

@@ -98,7 +98,7 @@ def test_plan_says_what_the_study_file_leaves_open(study_table):
     text = assumptions(parse_study(table))
     assert 'schedule = "warmup-cosine", warmup = 30' in text
     assert "optimizer" not in text
-    assert "betas = [0.9, 0.95]" in text
+    assert "betas = [0.9,0.95]" in text
 
 
 def test_plan_warns_of_few_seeds_and_of_a_warmup_that_takes_most_of_the_run(study_table):

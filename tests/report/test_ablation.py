@@ -13,11 +13,14 @@ from statistics import fmean, stdev
 import pytest
 
 from ablationlab.analysis.answer import _counted, answer, verdict_sentence
-from ablationlab.analysis.wording import verdict_words
+from ablationlab.analysis.wording import recommendations, verdict_words
 from ablationlab.records.results import Results
 from ablationlab.records.settings import TUNED
 from ablationlab.report.make import with_analysis
+from ablationlab.report.paper.build import document_of, read_template
+from ablationlab.report.paper.printing import Typst
 from ablationlab.report.tables import ablation_table
+from ablationlab.report.tables.study import arm_table
 from analysis.builder import build, outcome, study
 from report.maker import made, sweep
 
@@ -63,7 +66,11 @@ def test_an_arms_mean_is_over_its_own_runs_where_those_of_others_are_missing(tmp
     assert float(rows["none"]["sd"]) == pytest.approx(stdev(losses))
     assert [rows[arm]["n"] for arm in ("none", "layernorm")] == ["8", "3"]
     assert table.note.startswith("Mean ± SD over 3 to 8 seeds.")
-    assert table.note.endswith(" Δ over pairs in which both runs finished.")
+    assert table.note.endswith(" Δ over pairs in which both runs have a value.")
+    arms = next(
+        csv.DictReader(io.StringIO(arm_table(results.analysis).csv()))
+    )  # what the paper's headline table prints
+    assert (arms["metric"], arms["none_n"], arms["none_mean"]) == ("validation_loss", "8", rows["none"]["mean"])
 
 
 def test_the_rates_of_tuned_arms_are_told_beside_their_numbers(results: Results):
@@ -181,6 +188,20 @@ def test_winners_stand_by_their_gain_and_none_is_said_to_be_the_best_untested(tm
     text = answer(results.analysis, results.verdict)
     assert "se best, middle or small" in text
     assert "They were not compared with each other." in text
+
+
+def test_nobody_is_told_to_keep_the_baseline_beside_a_variant_to_use(tmp_path: Path):
+    results = _ranked_study(tmp_path, {"none": 2.0, "best": 1.5, "bad": 2.5})
+    analysis, verdict = results.analysis, results.verdict
+    bad = next(decided for decided in verdict.verdicts if decided.variant == "bad")
+    alone, beside = (verdict_words(analysis, bad, whole).recommendation for whole in (None, verdict))
+    assert alone.startswith("Keep the baseline (none): bad is worse (")
+    assert beside.startswith("Do not use bad: it is worse than the baseline (none) (")
+    told = [*recommendations(analysis, verdict), answer(analysis, verdict)]
+    assert not [line for line in told if "eep the baseline" in line]
+    paper = Typst().document(document_of([results], {}), read_template("layout.typ"))
+    assert "Not this variant" in paper
+    assert "Keep the baseline" not in paper
 
 
 def test_winners_that_were_compared_are_not_said_to_be_untested(tmp_path: Path):

@@ -22,7 +22,7 @@ from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
 from ablationlab.report import convert
-from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
+from ablationlab.report.charts import curves, evaluation, factors, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import (
     DARK_OF,
@@ -522,3 +522,24 @@ def test_lines_that_coincide_have_marks_at_steps_of_their_own():
     marked = curves.marked_steps([{"variant": name, "step": step} for name in "abc" for step in range(1, 61)])
     assert {name: len(steps) for name, steps in marked.items()} == {"a": 5, "b": 5, "c": 5}
     assert all(not one & other for one, other in itertools.combinations(marked.values(), 2))
+
+
+def test_changes_of_logarithms_are_marked_in_percent_and_as_factors_from_ten_on():
+    ticks = paired.changes([math.log(0.39), math.log(1.25), None])
+    assert [round(100 * math.expm1(value)) for value in ticks["values"]] == [-60, -40, -20, 0, 20]
+    assert "' %'" in ticks["labelExpr"]
+    wide = paired.changes([math.log(0.004), math.log(1370)])
+    assert [round(value / math.log(10)) for value in wide["values"]] == [-2, 0, 3]
+    assert "'×'" in wide["labelExpr"]
+
+
+def test_settings_that_regimes_cross_are_drawn_together(tmp_path):
+    token, large = {"front": {"place": "token"}}, {"token_init_std": 1.0}
+    regimes = {"token": {"model": token}, "large": {"model": large}, "both": {"model": token | large}}
+    results = made(tmp_path, regimes=regimes)
+    (drawn,) = factors.interaction(results)
+    cells = {(row["variant"], row["across"], row["line"]): row["delta"] for row in drawn.data["table0"]}
+    assert len(cells) == 8
+    found = results.analysis.comparison("validation_loss", "large", "rmsnorm", "none")
+    assert cells["rmsnorm", "1.0", "place sum"] == pytest.approx(found.delta)
+    svg_of(drawn.spec())

@@ -115,3 +115,20 @@ def test_an_empty_sentence_below_a_row_is_not_printed():
     lines = printed(Table("t", "", heads, rows).terminal(), 40)
     assert sum("a sentence that" in line for line in lines) == 4
     assert not any("–" in line for line in lines)
+
+
+def test_spare_columns_that_a_reader_needs_go_below_their_row_together():
+    columns = tuple(
+        Column(key, key, "right", spare=spare)
+        for key, spare in (("contrast", False), ("first", "below"), ("second", "below"), ("p", True))
+    )
+    table = Table(
+        "t",
+        "",
+        columns,
+        (tuple(map(Cell.of, ("a − b", "1.00 ± 0.01", "2.00 ± 0.02", "0.50"))),),
+    )
+    assert printed(table, 40)[1].split() == ["a", "−", "b", "1.00", "±", "0.01", "2.00", "±", "0.02", "0.50"]
+    lines = printed(table, 30)
+    assert lines[1].strip() == "a − b"
+    assert lines[2:] == ["    first 1.00 ± 0.01", "    second 2.00 ± 0.02", "Not shown at this width: p."]

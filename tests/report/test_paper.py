@@ -440,12 +440,13 @@ def test_a_gain_is_told_with_the_p_that_decides_and_its_interval_as_one_places_o
     assert gain is not None
     assert gain.outcome == "not-shown"
     assert (gain.low or 0) > 0
-    shown = "not shown, p = 0.25, corrected for eight places"
+    shown = "not shown, p = 0.25, corrected for 8 comparisons of stability"
     intervals = (
-        "Intervals of gains are 95 % ones of one place, uncorrected; p, corrected for 8 places, says what is shown."
+        "Intervals of gains are at 95 %, uncorrected; p is corrected for 8 comparisons of stability and says what is "
+        "shown."
     )
     text = prose(tmp_path)
-    assert f"interval of this place alone {format.percent(gain.low)} to 100 %), {shown}" in text
+    assert f"(uncorrected 95 % interval {format.percent(gain.low)} to 100 %), {shown}" in text
     assert intervals in text
     assert "Corrected p" in text
     decided = next(v for v in verdict.verdicts if (v.variant, v.regime) == ("layernorm", "default"))

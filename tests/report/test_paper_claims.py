@@ -335,8 +335,9 @@ def test_the_abstract_counts_every_registered_place_at_which_stability_may_be_sh
     stability = Results.open(folder).analysis.stability
     shown = [gain for gain in (*stability.gains, *stability.parts) if gain.outcome == "more-stable"]
     assert (len(shown), stability.places) == (2, 4)
-    assert "runs were unstable, a gain in stability is shown in two of four registered places" in said(
-        document(*programme, folder)
+    assert (
+        "runs were unstable, a gain in stability is shown in two of four registered comparisons of stability"
+        in said(document(*programme, folder))
     )
 
 

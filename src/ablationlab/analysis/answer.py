@@ -20,6 +20,7 @@ from ablationlab.analysis.wording import (
     margin_of,
     name_of,
     the_baseline,
+    used_in,
 )
 from ablationlab.core.format import count, with_unit
 from ablationlab.core.grouping import grouped
@@ -202,7 +203,7 @@ def group_sentence(
     keep, worse = f"Keep {base}{where}.", begin
     if now := group.decision == Decision.KEEP_PROVISIONALLY:
         keep = f"Keep {base}{where} for now."
-    if any(_used_in(verdict, regime) for regime in group.regimes):
+    if any(used_in(verdict, regime) for regime in group.regimes):
         unused = f"Do not use {_names(analysis, group, alone=alone, last='or')}{where}."
         keep = f"{begin} {'are' if several else 'is'} not worth using{where} for now." if now else unused
         worse = "They" if several else "It"
@@ -326,11 +327,6 @@ def _which_is_best(analysis: Analysis, regimes: Sequence[str], names: Sequence[s
     return "Which of them is best is not shown." if compared else "They were not compared with each other."
 
 
-def _used_in(verdict: Verdict, regime: str) -> bool:
-    """Whether a variant is to be used there, if only for now: then nobody is told to keep the baseline."""
-    return any(decided.regime == regime and decided.decision in ADOPTED for decided in verdict.verdicts)
-
-
 def _not_shown(analysis: Analysis, alike: Sequence[VariantVerdict]) -> str:
     """What keeps variants from being adopted outright, in a clause: stability, open guards, runs that are missing."""
     guards, lacking = [], set()
@@ -431,7 +427,7 @@ _NOT_USED = {Decision.KEEP_PROVISIONALLY: "not worth using for now", Decision.KE
 
 
 def _decided(verdict: Verdict, decision: Decision, regime: str) -> str:
-    return (_DECIDED | _NOT_USED if _used_in(verdict, regime) else _DECIDED)[decision]
+    return (_DECIDED | _NOT_USED if used_in(verdict, regime) else _DECIDED)[decision]
 
 
 def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> str:

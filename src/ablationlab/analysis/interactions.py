@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Crossing, Dataset
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import (
     AliasedEffect,
+    Analysis,
     Factor,
     FactorCell,
     InteractionContrast,
@@ -96,6 +99,69 @@ def interactions(dataset: Dataset) -> Interactions | None:
         contrasts=tuple(_adjusted(_labelled(contrasts, crossing.registered if dataset.registered else ()))),
         aliases=() if of_regimes else tuple(_aliases(crossing, model)),
     )
+
+
+@dataclass(frozen=True)
+class SimpleEffect:
+    """How a variant's effect changes with one setting where the other stays at one level; exploratory.
+
+    Per seed value(level) - value(reference level), then a t interval over seeds. The mean over the other setting's levels
+    is the main effect, the differences between them are the interactions. p is adjusted (Holm) over the effects of one
+    setting.
+    """
+
+    variant: str
+    factor: str
+    reference: str
+    level: str
+    other: str
+    at: str
+    n: int
+    estimate: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_adjusted: float | None = None
+
+
+def simple_effects(analysis: Analysis) -> list[SimpleEffect]:
+    """Of two settings that the regimes cross, from the pairs of the comparisons with the baseline; none of crossed arms."""
+    crossed = analysis.interactions
+    if crossed is None or not crossed.cells or len(crossed.factors) != 2:
+        return []
+    values: dict[tuple[str, tuple[str, ...]], dict[Seed, float]] = {}
+    for cell in crossed.cells:
+        found = analysis.comparison(crossed.metric, cell.regime, cell.variant, analysis.baseline)
+        values[cell.variant, cell.levels] = {} if found is None else {pair.seed: pair.delta for pair in found.pairs}
+    effects = []
+    for position, factor in enumerate(crossed.factors):
+        other = crossed.factors[1 - position]
+        made = []
+        variants = dict.fromkeys(cell.variant for cell in crossed.cells)
+        for level, at, variant in product(factor.levels[1:], other.levels, variants):
+            after, before = (
+                values[variant, (step, at) if position == 0 else (at, step)] for step in (level, factor.levels[0])
+            )
+            steps = [after[seed] - before[seed] for seed in sorted(after.keys() & before.keys())]
+            interval = paired_t_interval(steps, level=LEVEL) if steps else None
+            made.append(
+                SimpleEffect(
+                    variant=variant,
+                    factor=factor.key,
+                    reference=factor.levels[0],
+                    level=level,
+                    other=other.key,
+                    at=at,
+                    n=len(steps),
+                    estimate=None if interval is None else interval.estimate,
+                    low=None if interval is None else interval.low,
+                    high=None if interval is None else interval.high,
+                    p=paired_t_test(steps).p if steps else None,
+                )
+            )
+        adjusted = adjust([effect.p for effect in made], method="holm").adjusted
+        effects += [replace(effect, p_adjusted=p) for effect, p in zip(made, adjusted, strict=True)]
+    return effects
 
 
 CellValues = Mapping[tuple[str, ...], Mapping[Seed, float]]

@@ -695,9 +695,15 @@ def failing(gain: StabilityGain) -> str:
 _EXACT: Final[Mapping[str, str]] = {"mcnemar": "exact McNemar", "fisher": "unpaired, Fisher's exact"}
 
 
-def alone(gain: StabilityGain) -> str:
-    """That an interval is not corrected as the test beside it is."""
-    return " of this place alone" if (gain.places or 1) > 1 else ""
+def gain_interval(gain: StabilityGain) -> str:
+    """``95 % interval 10 % to 60 %``, and that it is not corrected, where the test beside it is."""
+    uncorrected = "uncorrected " if (gain.places or 1) > 1 else ""
+    return f"{uncorrected}{level(gain.level)} interval {percent(gain.low)} to {percent(gain.high)}"
+
+
+def corrected_for(places: int) -> str:
+    """For how many variants, regimes and kinds of failure a test of stability is corrected."""
+    return f"corrected for {several(places, 'comparison')} of stability"
 
 
 def gain_shown(gain: StabilityGain) -> str:
@@ -706,8 +712,8 @@ def gain_shown(gain: StabilityGain) -> str:
         return ""
     if gain.p_adjusted is None:
         return f"not tested as a claim, uncorrected {p_clause(gain.p)}"
-    places = f", corrected for {counted(gain.places or 1, 'place')}" if (gain.places or 1) > 1 else ""
-    return f"{'not shown' if gain.outcome == 'not-shown' else 'shown'}, {p_clause(gain.p_adjusted)}{places}"
+    corrected = f", {corrected_for(gain.places)}" if gain.places and gain.places > 1 else ""
+    return f"{'not shown' if gain.outcome == 'not-shown' else 'shown'}, {p_clause(gain.p_adjusted)}{corrected}"
 
 
 def gain_intervals(gains: Sequence[StabilityGain]) -> str:
@@ -715,19 +721,17 @@ def gain_intervals(gains: Sequence[StabilityGain]) -> str:
     levels = " or ".join(sorted({level(gain.level) for gain in gains}))
     places = sorted({gain.places for gain in gains if gain.places})
     if places == [1]:
-        return f"Intervals of gains are {levels} ones."
-    corrected = f"; p, corrected for {' or '.join(map(count, places))} places, says what is shown" if places else ""
-    return f"Intervals of gains are {levels} ones of one place, uncorrected{corrected}."
+        return f"Intervals of gains are at {levels}."
+    many = " or ".join(map(count, places))
+    corrected = f"; p is corrected for {many} comparisons of stability and says what is shown" if places else ""
+    return f"Intervals of gains are at {levels}, uncorrected{corrected}."
 
 
 def gained(gain: StabilityGain) -> str:
-    """One place: the counts, the gain with its interval, and p."""
+    """One variant and regime: the counts, the gain with its interval, and p."""
     text = f"{gain.variant} in {gain.regime}: {failing(gain)}"
     if gain.estimate is not None and gain.low is not None:
-        text += (
-            f", gain {percent(gain.estimate)} ({level(gain.level)} interval{alone(gain)} {percent(gain.low)} to "
-            f"{percent(gain.high)})"
-        )
+        text += f", gain {percent(gain.estimate)} ({gain_interval(gain)})"
     if gain.p is None:
         return text
     corrected = f" uncorrected, {p_clause(gain.p_adjusted)} corrected" if gain.p_adjusted is not None else ""
@@ -792,7 +796,9 @@ def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[s
             return ["the baseline is stable in every regime that was run", other]
         case HypothesisReason.RESTORED:
             looked_at = stability.places if stability else 0
-            first = f"shown in {len(places)} of the {looked_at} places looked at, corrected for their number"
+            first = (
+                f"shown in {len(places)} of {several(looked_at, 'comparison')} of stability, corrected for their number"
+            )
             return [first, *places]
         case HypothesisReason.NOT_RESTORED:
             return places
@@ -879,7 +885,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return "the baseline is stable here"
         case Reason.GAIN_NOT_SHOWN:
             p = p_clause(gain.p_adjusted) if gain is not None else ""
-            how = f"{p}, corrected for {counted(standing.places, 'place')}"
+            how = f"{p}, {corrected_for(standing.places)}"
             unstable = gain is None or gain.failure == Failure.UNSTABLE
             fails = "the baseline is unstable" if unstable else "runs of the baseline fail"
             return f"{fails}, but a gain is not shown: {counts} ({how}{_single(gain)})"
@@ -942,7 +948,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
                 "worse; a larger one must not help the variant"
             )
         case Reason.NO_RULE_APPLIES:
-            return f"no other rule applies: {numbers or 'the primary metric is not in the data'}"
+            return f"nothing is shown either way: {numbers or 'the primary metric is not in the data'}"
 
 
 def _equivalence(primary: Comparison | None) -> str:
@@ -1002,7 +1008,7 @@ def _places(evidence: Evidence, ids: Sequence[str]) -> str:
     vector = stability.vector(evidence.variant, evidence.analysis.baseline, evidence.regime) if stability else ()
     return "; ".join(
         f"{failing(gain)} ({_EXACT[gain.test]} {p_clause(gain.p_adjusted)}, "
-        f"corrected for {counted(evidence.standing.places, 'place')}{_single(gain)})"
+        f"{corrected_for(evidence.standing.places)}{_single(gain)})"
         for gain in vector
         if gain.id in ids
     )
@@ -1109,8 +1115,8 @@ def _both_sides(evidence: Evidence) -> str:
     others = [place for place in (*standing.gained, *standing.lost) if place != gain.id]
     also = f" Shown: {_places(evidence, others)}." if others else ""
     return (
-        f"Stability: {failing(gain)}; gain {percent(gain.estimate)} ({level(gain.level)} interval{alone(gain)} "
-        f"{percent(gain.low)} to {percent(gain.high)}){shown and ', '}{shown}.{also} {costs(evidence)}"
+        f"Stability: {failing(gain)}; gain {percent(gain.estimate)} ({gain_interval(gain)}){shown and ', '}{shown}.{also} "
+        f"{costs(evidence)}"
     )
 
 
@@ -1134,9 +1140,14 @@ def the_baseline(name: str) -> str:
     return "the baseline" if name == "baseline" else f"the baseline ({name})"
 
 
-def _advised(evidence: Evidence, verdict: VariantVerdict) -> str:
-    """What to do with one variant in one regime, true for runs of any kind."""
-    sentences = [_advice(evidence, verdict), _failures(evidence, verdict)]
+def _advised(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> str:
+    """What to do with one variant in one regime, true for runs of any kind; *used*: see `used_in`."""
+    return " ".join(filter(None, (_advice(evidence, verdict, used=used), _notes(evidence, verdict))))
+
+
+def _notes(evidence: Evidence, verdict: VariantVerdict) -> str:
+    """What to know beside what to do."""
+    sentences = [_failures(evidence, verdict)]
     if verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY):
         sentences.append(_one_rate(evidence))
     if verdict.decision in ADOPTED and (better := better_variants(evidence.analysis, verdict)):
@@ -1147,6 +1158,11 @@ def _advised(evidence: Evidence, verdict: VariantVerdict) -> str:
 
 #: Decisions for a variant.
 ADOPTED: Final = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME)
+
+
+def used_in(verdict: Verdict, regime: str) -> bool:
+    """Whether a variant is to be used there, if only for now: then nobody is told to keep the baseline."""
+    return any(decided.regime == regime and decided.decision in ADOPTED for decided in verdict.verdicts)
 
 
 def better_variants(analysis: Analysis, verdict: VariantVerdict) -> list[str]:
@@ -1161,8 +1177,10 @@ def better_variants(analysis: Analysis, verdict: VariantVerdict) -> list[str]:
     return better
 
 
-def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
+def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> str:
     variant, baseline = evidence.variant, the_baseline(evidence.analysis.baseline)
+    keep, it = (f"Do not use {variant}", "it") if used else (f"Keep {baseline}", variant)
+    than = f" than {baseline}" if used else ""
     primary = evidence.primary
     metric = name_of(primary) if primary is not None else "the primary metric"
     moved = f"{metric} {change(primary)}" if primary is not None else metric
@@ -1188,37 +1206,39 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.TRADE_OFF:
             return f"{variant} is better ({moved}), but {_shown_costs(evidence)}: decide which matters more to you."
         case Decision.TIE:
-            return _tie(evidence, verdict)
+            return _tie(evidence, verdict, used=used)
         case Decision.KEEP_BASELINE if verdict.rule == Rule.LESS_STABLE:
-            return f"Keep {baseline}: {variant} is less stable."
+            return f"{keep}: {it} is less stable{than}."
         case Decision.KEEP_BASELINE:
-            return f"Keep {baseline}: {variant} is worse ({moved}){_setting(evidence)}."
+            return f"{keep}: {it} is worse{than} ({moved}){_setting(evidence)}."
         case Decision.NO_VERDICT:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
             runs = f"the runs of both arms on {_seeds(evidence.bad_runs)}"
-            return f"Keep {baseline} for now. {variant} is {_hidden_loss(evidence)}. Look at {runs}."
+            return f"{keep} for now. {variant} is {_hidden_loss(evidence)}. Look at {runs}."
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.FAILS_MORE:
-            return f"Keep {baseline} for now: {_fails_more(evidence)}."
+            return f"{keep} for now: {_fails_more(evidence)}."
         case Decision.KEEP_PROVISIONALLY:
-            return f"Keep {baseline} for now. {_diverged_alone(evidence)}."
+            return f"{keep} for now. {_diverged_alone(evidence)}."
         case Decision.INCONCLUSIVE if verdict.reason == Reason.MAY_BE_SMALL:
-            return f"Undecided; keep {baseline} for now. {variant} is better ({moved}), but {_tie_but_for(evidence)}."
+            but = f"{variant} is better ({moved}), but {_tie_but_for(evidence)}."
+            return f"Undecided; {keep[0].lower()}{keep[1:]} for now. {but}"
         case Decision.INCONCLUSIVE:
-            return f"Undecided; keep {baseline} for now."
+            return f"Undecided; {keep[0].lower()}{keep[1:]} for now."
 
 
-def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
+def _tie(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> str:
     primary, tie, baseline = evidence.primary, verdict.tie_break, the_baseline(evidence.analysis.baseline)
+    keep = f"do not use {evidence.variant}" if used else f"keep {baseline}"
     none = "No difference that matters" + ("" if primary is None else f" on {name_of(primary)}")
     small = ""
     if verdict.reason == Reason.REAL_BUT_SMALL and primary is not None:
         small = f" A difference is real but small: {change(primary)}, {primary.outcome}."
     if tie is not None and tie.metric is not None and tie.favours is None:
         favoured = f"{metric_name(tie.metric)} favours {evidence.variant}"
-        return f"{none}; {favoured}, but {_against(evidence)}: keep {baseline}.{small}"
+        return f"{none}; {favoured}, but {_against(evidence)}: {keep}.{small}"
     if (evidence.broken_guards or evidence.shown_worse) and (tie is None or tie.favours is None):
-        return f"{none}: keep {baseline}; {evidence.variant} is {_shown_costs(evidence)}.{small}"
+        return f"{none}: {keep}; {evidence.variant} is {_shown_costs(evidence)}.{small}"
     if tie is None or tie.favours is None:
         rest = "nothing else speaks for a change"
         if tie is not None and tie.unmeasured:
@@ -1226,9 +1246,9 @@ def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
             rest = f"no tie-breaker that was measured{where} speaks for a change"
             if not tie.asked:
                 rest = f"the tie-breaker{'s were' if len(tie.unmeasured) > 1 else ' was'} not measured{where}"
-        return f"{none}, and {rest}: keep {baseline}.{small}"
-    use = "use" if tie.favours == evidence.variant else "keep"
-    return f"{none}; {metric_name(tie.metric or '')} favours {tie.favours}: {use} it.{small}"
+        return f"{none}, and {rest}: {keep}.{small}"
+    advice = "use it" if tie.favours == evidence.variant else keep if used else "keep it"
+    return f"{none}; {metric_name(tie.metric or '')} favours {tie.favours}: {advice}.{small}"
 
 
 def _against(evidence: Evidence) -> str:
@@ -1406,7 +1426,8 @@ class VerdictWords:
 
     why: str
     checks: tuple[str, ...]
-    recommendation: str
+    recommendation: str  # what to do, the notes, and what it takes to decide
+    notes: str
     trade_off: str
     tie_break: str
     needs: str
@@ -1414,7 +1435,9 @@ class VerdictWords:
     more_seeds: str  # what it takes to adopt what is adopted provisionally
 
 
-def verdict_words(analysis: Analysis, verdict: VariantVerdict) -> VerdictWords:
+def verdict_words(analysis: Analysis, verdict: VariantVerdict, whole: Verdict | None = None) -> VerdictWords:
+    """*whole*: the study's verdict, where the others that it holds are known."""
+    used = whole is not None and used_in(whole, verdict.regime)
     evidence = gather(analysis, verdict.variant, verdict.regime)
     checks = tuple(because(evidence, check.reason) for check in verdict.checks)
     tie_break = "" if verdict.tie_break is None else _tie_break(evidence, verdict.tie_break)
@@ -1422,7 +1445,8 @@ def verdict_words(analysis: Analysis, verdict: VariantVerdict) -> VerdictWords:
     return VerdictWords(
         why=" ".join(filter(None, (*checks[-1:], tie_break))),
         checks=checks,
-        recommendation=" ".join(filter(None, (_advised(evidence, verdict), needs))),
+        recommendation=" ".join(filter(None, (_advised(evidence, verdict, used=used), needs))),
+        notes=_notes(evidence, verdict),
         trade_off="" if verdict.trade_off is None else _both_sides(evidence),
         tie_break=tie_break,
         needs=needs,
@@ -1577,7 +1601,8 @@ def recommendations(
     advised = []
     for decided in verdict.verdicts:
         known = _sentences((reasons or {}).get((decided.variant, decided.regime), ""), decided.variant)
-        advice = _sentences(_advised(gather(analysis, decided.variant, decided.regime), decided), decided.variant)
+        evidence, used = gather(analysis, decided.variant, decided.regime), used_in(verdict, decided.regime)
+        advice = _sentences(_advised(evidence, decided, used=used), decided.variant)
         advised.append((decided, " ".join(sentence for sentence in advice if sentence not in known)))
     lines: dict[tuple[VariantVerdict, ...], list[str]] = {}
     for shared in (*told_once(advised), *needs_told_once(analysis, verdict.verdicts)):
@@ -1700,10 +1725,10 @@ def _differ(check: LedgerCheck) -> str:
     """What the pairs do not share, in a sentence or two."""
     parts = []
     for unlike in check.differs:
-        name = f"{unlike.name} (same formulas and precision)" if unlike.name == LedgerInput.KERNELS else unlike.name
+        name = f"{unlike.name}, same formulas and precision" if unlike.name == LedgerInput.KERNELS else unlike.name
         shares = grouped((share, variant) for variant, share in unlike.variants.items())
         variants = "; ".join(
-            ", ".join(names) if share is None else f"{percent(share, sign=True)}: {', '.join(names)}"
+            ", ".join(names) if share is None else f"{_more(share)}: {', '.join(names)}"
             for share, names in shares.items()
         )
         pairs = f"in {unlike.pairs} of {several(check.checked_pairs, 'pair')}"
@@ -1713,6 +1738,12 @@ def _differ(check: LedgerCheck) -> str:
         listed = (", " if check.reported else "; ").join(parts)
         text = f" {'They' if check.reported else 'By declaration they'} differ in {listed}."
     return text + (f" Not matched: {', '.join(check.unmatched)}." if check.unmatched else "")
+
+
+def _more(share: float) -> str:
+    """A change in percent, with as many decimals as tell it from none."""
+    places = next((places for places in range(4) if abs(100 * share) >= 0.5 * 10**-places), 4)
+    return percent(share, places, sign=True)
 
 
 def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:

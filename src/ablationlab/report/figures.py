@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablationlab.report.charts import curves, diagnostics, evaluation, paired, power, stability, sweeps, tradeoff
+from ablationlab.report.charts import (
+    curves,
+    diagnostics,
+    evaluation,
+    factors,
+    paired,
+    power,
+    stability,
+    sweeps,
+    tradeoff,
+)
 from ablationlab.report.charts.theme import Figure
 from ablationlab.report.convert import converting
 
@@ -23,7 +33,7 @@ WIDTH = 420
 #: Section of the page -> what is drawn in it, in this order.
 SECTIONS: Mapping[str, tuple[Draw, ...]] = {
     "tradeoff": (tradeoff.tradeoff,),
-    "paired": (paired.differences, paired.slopes),
+    "paired": (factors.interaction, paired.differences, paired.slopes),
     "curves": (curves.curves,),
     "stability": (
         stability.spikes,

@@ -24,13 +24,13 @@ _PROSE = 30
 
 @dataclass(frozen=True)
 class TerminalColumn:
-    """A column as printed. *prose*: sentences, which may wrap; *spare*: goes first where there is no room."""
+    """A column as printed. *prose*: sentences, which may wrap; *spare*: goes first where there is no room, or "below"."""
 
     title: str
     align: Literal["left", "right", "center"]
     cells: tuple[Text, ...]
     prose: bool = False
-    spare: bool = False
+    spare: bool | Literal["below"] = False
 
     @property
     def natural(self) -> int:
@@ -58,15 +58,17 @@ class TerminalTable:
         width = options.max_width
         if self.title:
             yield from wrapped(Text(self.title, style="bold"), width)
-        columns, gone = _without_spare(self.columns, width)
+        columns, spared = _without_spare(self.columns, width)
+        under = [column for column in spared if column.spare == "below"]
+        gone = [column for column in spared if column not in under]
         below = [column for column in columns if column.prose]
         flat = [column for column in columns if not column.prose]
         if _least(columns) <= width:
-            yield from _grid(columns, width, ())
+            yield from _grid(columns, width, (), under)
         elif below and flat and _least(flat) <= width:
-            yield from _grid(flat, width, below)
+            yield from _grid(flat, width, below, under)
         else:
-            yield from _blocks(columns, width)
+            yield from _blocks([column for column in self.columns if column not in gone], width)
         if gone:
             left_out = Text(f"Not shown at this width: {', '.join(column.title for column in gone)}.", style="dim")
             yield from wrapped(left_out, width)
@@ -83,16 +85,21 @@ def _least(columns: Sequence[TerminalColumn]) -> int:
 
 
 def _without_spare(columns: Sequence[TerminalColumn], width: int) -> tuple[list[TerminalColumn], list[TerminalColumn]]:
-    """The columns less as many spare ones, from the right, as it takes to fit; and those."""
-    kept, gone = list(columns), list[TerminalColumn]()
+    """The columns less as many spare ones, from the right, as it takes to fit; and those. All that go below go together."""
+    kept = list(columns)
     while _least(kept) > width and (spare := [column for column in kept if column.spare]):
-        kept.remove(spare[-1])
-        gone.insert(0, spare[-1])
-    return kept, gone
+        last = spare[-1]
+        kept = [column for column in kept if column is not last and not column.spare == last.spare == "below"]
+    return kept, [column for column in columns if column not in kept]
 
 
-def _grid(columns: Sequence[TerminalColumn], width: int, below: Sequence[TerminalColumn]) -> Iterator[Text]:
-    """Rows of columns; the sentences of *below* stand under each row."""
+def _grid(
+    columns: Sequence[TerminalColumn],
+    width: int,
+    below: Sequence[TerminalColumn],
+    under: Sequence[TerminalColumn],
+) -> Iterator[Text]:
+    """Rows of columns; the sentences of *below*, and titles and values of *under*, stand under each row."""
     widths = [column.least for column in columns]
     room = width - _least(columns)
     for prose in (False, True):  # titles first, so that they wrap only where they must
@@ -107,6 +114,7 @@ def _grid(columns: Sequence[TerminalColumn], width: int, below: Sequence[Termina
         yield from _row([column.cells[number] for column in columns], columns, widths)
         for column in below:
             yield from _indented(column.cells[number], width)
+        yield from _pairs(under, number, width)
 
 
 def _row(cells: Sequence[Text], columns: Sequence[TerminalColumn], widths: Sequence[int]) -> Iterator[Text]:
@@ -164,21 +172,26 @@ def _blocks(columns: Sequence[TerminalColumn], width: int) -> Iterator[Text]:
     for number in range(len(columns[0].cells)):
         shown = [column.cells[number] for column in head if column.cells[number].plain.strip()]
         yield from _wrapped(Text("  ").join(shown), width)
-        line = ""
-        for column in others:
-            text = column.cells[number].plain.strip()
-            if column.prose or not text:
-                continue
-            pair = f"{column.title} {text}".strip()
-            if line and cell_len(line) + 3 + cell_len(pair) > width:
-                yield Text(line)
-                line = ""
-            line += f"   {pair}" if line else f"    {pair}"
-        if line:
-            yield Text(line)
+        yield from _pairs([column for column in others if not column.prose], number, width)
         for column in others:
             if column.prose:
                 yield from _indented(column.cells[number], width)
+
+
+def _pairs(columns: Sequence[TerminalColumn], number: int, width: int) -> Iterator[Text]:
+    """Title and value of every column in one row of the table, as many in a line as fit."""
+    line = ""
+    for column in columns:
+        text = column.cells[number].plain.strip()
+        if not text:
+            continue
+        pair = f"{column.title} {text}".strip()
+        if line and cell_len(line) + 3 + cell_len(pair) > width:
+            yield Text(line)
+            line = ""
+        line += f"   {pair}" if line else f"    {pair}"
+    if line:
+        yield Text(line)
 
 
 @dataclass(frozen=True)

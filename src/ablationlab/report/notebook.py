@@ -137,7 +137,7 @@ class Frames:
         names = ["variant", "reference", "regime", "decision", "rule", "label"]
         rows = []
         for verdict in self.verdict.verdicts:
-            words = verdict_words(self.analysis, verdict)
+            words = verdict_words(self.analysis, verdict, self.verdict)
             said = {"why": words.why, "recommendation": words.recommendation}
             rows.append({name: getattr(verdict, name) for name in names} | said)
         return _frame(rows, [*names, "why", "recommendation"])
@@ -211,7 +211,9 @@ class Frames:
 
         analysis, verdict = self.results.analysis, self.results.verdict
         verdicts = verdict.verdicts if verdict is not None else ()
-        return [(decided, None if analysis is None else verdict_words(analysis, decided)) for decided in verdicts]
+        return [
+            (decided, None if analysis is None else verdict_words(analysis, decided, verdict)) for decided in verdicts
+        ]
 
     def _html(self) -> Iterator[str]:
         from ablationlab.analysis.wording import DECISIONS

@@ -77,7 +77,7 @@ class Cell:
 class Column:
     """A column: *key* heads it in CSV, *title* elsewhere. One that is not *printed* is in CSV alone.
 
-    A *spare* one is the first to go where a terminal has no room.
+    A *spare* one is the first to go where a terminal has no room, to a line "below" its row or away.
     In HTML, a column *below* another is the second line of the cell before it; there its *prefix* may stand for its title.
     The title of a column may be a *name*, which no form changes.
     """
@@ -89,7 +89,7 @@ class Column:
     below: bool = False
     prefix: str = ""
     name: bool = False
-    spare: bool = False
+    spare: bool | Literal["below"] = False
 
     @property
     def small_title(self) -> str:

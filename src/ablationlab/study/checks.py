@@ -537,7 +537,8 @@ _ASSUMED = ("optimizer", "schedule", "warmup", "weight_decay", "betas", "clip", 
 
 
 def _written(value: Any) -> str:
-    return f"[{', '.join(map(_written, value))}]" if isinstance(value, tuple) else json.dumps(value)
+    """As a study file has it; a list without spaces, at which a terminal would break it."""
+    return f"[{','.join(map(_written, value))}]" if isinstance(value, tuple) else json.dumps(value)
 
 
 def _short_of_seeds(study: Study) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import difference_of
-from ablationlab.core.format import level, setting
+from ablationlab.analysis.wording import difference_of, margin_of
+from ablationlab.core.format import difference, level
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import MACRO
 from ablationlab.records.metrics import metric_name
@@ -40,10 +41,9 @@ MOST_METRICS = 4
 
 
 def decisive(results: Results) -> list[list[Comparison]]:
-    """The comparisons that were registered, or without any those of the primary metric, by metric, task and regime."""
+    """The comparisons that were registered, and those of the primary metric in every regime, by metric, task and regime."""
     comparisons = () if results.analysis is None else results.analysis.comparisons
-    decide = [comparison for comparison in comparisons if comparison.label == "registered"]
-    decide = decide or [comparison for comparison in comparisons if comparison.metric == results.primary]
+    decide = [c for c in comparisons if c.label == "registered" or c.metric == results.primary]
     shown = {(comparison.metric, comparison.task, comparison.regime) for comparison in decide}
     groups: dict[tuple[str, str | None, str], list[Comparison]] = {}
     for comparison in comparisons:
@@ -82,12 +82,11 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
     unit = "" if log else printed_unit(first.unit)
     name = metric_name(first.metric) + (f", {first.task}" if first.task else "")
     extent = [value for c in group for value in (*_bounds(c), *(pair.delta for pair in c.pairs))]
-    scale, ticks, words = robust_scale(extent, nice=True, zero=True)
-    x = alt.X(
-        "delta:Q",
-        title=f"difference in {'log ' if log else ''}{name}" + (f" ({unit})" if unit else "") + words,
-        scale=scale,
-    )
+    scale, ticks, words = robust_scale(extent, nice=not log, zero=True)
+    title = f"difference in {name}" + (f" ({unit})" if unit else "") + words
+    if log:
+        title, ticks = f"change in {name}, log scale", changes(extent)
+    x = alt.X("delta:Q", title=title, scale=scale)
     x = x.axis(**ticks)
     order = [f"{c.variant} − {c.reference}" for c in group]
     y = alt.Y("contrast:N", title=None, sort=order).axis(
@@ -108,6 +107,8 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
             {
                 **where,
                 "delta": comparison.delta,
+                "change": difference_of(comparison).text,
+                "range": difference_of(comparison).range,
                 "low": None if interval is None else interval.low,
                 "high": None if interval is None else interval.high,
                 "n": comparison.sample,
@@ -121,6 +122,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
                 **where,
                 "seed": str(pair.seed),
                 "delta": pair.delta,
+                "change": difference(pair.delta, log=log, unit=comparison.unit).text,
                 "value": pair.variant,
                 "reference_value": pair.reference,
             }
@@ -168,7 +170,9 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
             tooltip=[
                 alt.Tooltip("contrast:N"),
                 alt.Tooltip("seed:N"),
-                alt.Tooltip("delta:Q", title=f"difference{f', {unit}' if unit else ''}", format="+.5g"),
+                alt.Tooltip("change:N", title="difference")
+                if log
+                else alt.Tooltip("delta:Q", title=f"difference{f', {unit}' if unit else ''}", format="+.5g"),
                 alt.Tooltip("value:Q", title="variant", format=".5g"),
                 alt.Tooltip("reference_value:Q", title="reference", format=".5g"),
             ],
@@ -179,9 +183,8 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
             color=colour,
             tooltip=[
                 alt.Tooltip("contrast:N"),
-                alt.Tooltip("delta:Q", title="mean difference", format="+.5g"),
-                alt.Tooltip("low:Q", title="interval from", format="+.5g"),
-                alt.Tooltip("high:Q", title="to", format="+.5g"),
+                alt.Tooltip("change:N", title="mean difference"),
+                alt.Tooltip("range:N", title="interval"),
                 alt.Tooltip("n:N", title="from"),
             ],
         ),
@@ -191,7 +194,9 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         f"{comparison.variant} against {comparison.reference}: {shown.text} ({shown.range})"
         for comparison, shown in zip(group, map(difference_of, group), strict=True)
     ]
-    effect_band = f" Shaded: smaller than the smallest effect that matters, ±{setting(effect)}." if effect else ""
+    effect_band = (
+        f" Shaded: smaller than the smallest effect that matters, ±{margin_of(first, effect)}." if effect else ""
+    )
     if shown_equal:
         equal_at = " or ".join(dict.fromkeys(str(row["level"]) for row in shown_equal))
         effect_band += (
@@ -218,6 +223,29 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
         height=max(150, 66 * len(group) + 40),
     )
+
+
+#: Changes in percent that an axis may mark, below and above 0; beyond them, factors of ten.
+_FALLS = (-99, -98, -95, -90, -80, -60, -40, -20, -10, -5, -2, -1)
+_RISES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+
+def changes(logs: Iterable[float | None]) -> dict[str, Any]:
+    """An axis of logarithms that is read as the text is: a change in percent, a factor from ×10 and ×0.1 on."""
+    known = [value for value in logs if value is not None and math.isfinite(value)]
+    low, high = min([0.0, *known]), max([0.0, *known])
+    room = (high - low) / 6
+    decades = [sign * power * math.log(10) for power in range(1, 30) for sign in (-1, 1)]
+    wide = max(-low, high) >= math.log(10)
+    marks = decades if wide else [math.log1p(percent / 100) for percent in (*_FALLS, *_RISES)]
+    kept = [0.0]
+    for mark in sorted(marks, key=lambda mark: -abs(mark)):
+        if low <= mark <= high and all(abs(mark - other) >= room for other in kept):
+            kept.append(mark)
+    words = (
+        "'×' + format(exp(datum.value), ',.3~g')" if wide else "format(100 * (exp(datum.value) - 1), '+,.2~r') + ' %'"
+    )
+    return {"values": sorted(kept), "labelExpr": words}
 
 
 def slopes(results: Results) -> tuple[Figure, ...]:

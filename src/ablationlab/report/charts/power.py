@@ -37,12 +37,12 @@ def power(results: Results) -> tuple[Figure, ...]:
         kept = Tables()
         lines: list[dict[str, Any]] = []
         observed: list[dict[str, Any]] = []
-        effects, metric, unit = set(), "", ""
+        effects, metric, unit, alpha, corrected = set(), "", "", 0.05, False
         for part in analysis.power:
             comparison = results.comparison(part.comparison)
             if comparison is None or comparison.regime != regime:
                 continue
-            metric = comparison.metric
+            metric, alpha, corrected = comparison.metric, part.alpha, corrected or comparison.family_size > 1
             unit = "difference of logarithms" if comparison.transform == "log" else printed_unit(comparison.unit)
             where = {
                 "contrast": f"{comparison.variant} − {comparison.reference}",
@@ -75,6 +75,13 @@ def power(results: Results) -> tuple[Figure, ...]:
             nice=False,
             domain=[0.95 * min(row["seeds"] for row in lines), 1.05 * max(row["seeds"] for row in lines)],
         )
+        between = (
+            " (dotted: contrasts between variants)"
+            if any(row["reference"] != results.baseline for row in lines)
+            else ""
+        )
+        at = "the corrected level" if corrected else f"level {setting(alpha)}"
+        few = any(row["n"] < 10 for row in observed)
         colour = variant_colour(results)
         detail = alt.Detail("contrast:N")
         layers: list[Any] = []
@@ -131,11 +138,11 @@ def power(results: Results) -> tuple[Figure, ...]:
                 key="power",
                 title=f"Power at this number of seeds: {metric_name(metric)}",
                 caption=(
-                    "Lines: the difference that a paired t-test finds with 80 % power, at the corrected level, if the "
-                    "spread of the differences stays as observed (dotted: contrasts between variants). Marks: the "
+                    f"Lines: the difference that a paired t-test finds with 80 % power, at {at}, if the "
+                    f"spread of the differences stays as observed{between}. Marks: the "
                     "differences observed, at the seeds that were run. A mark above its line was within reach; one "
-                    "below could have been missed. "
-                    "With fewer than ten pairs, the spread itself is a rough estimate."
+                    "below could have been missed."
+                    + (" With fewer than ten pairs, the spread itself is a rough estimate." if few else "")
                 ),
                 alt="Detectable difference against number of seeds.",
                 height=320,

@@ -42,6 +42,7 @@ from ablationlab.report.tables.study import (
     power_table,
     rate_table,
     run_table,
+    simple_table,
     stability_table,
     swept_table,
     variant_table,
@@ -265,7 +266,9 @@ def _analysis_tables(
     if (text := text_table(analysis)) is not None:
         tables["text_table"] = text.html()
     if analysis.interactions is not None:
-        tables["interaction_table"] = interaction_table(analysis.interactions).html()
+        simple = simple_table(analysis)
+        effects = [interaction_table(analysis.interactions), *([] if simple is None else [simple])]
+        tables["interaction_table"] = "".join(table.html() for table in effects)
     if analysis.readings is not None:
         tables["reading_table"] = reading_table(analysis.readings, regimes).html(tall=True)
     if (noise := noise_table(analysis.noise)) is not None:

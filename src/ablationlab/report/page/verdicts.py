@@ -72,9 +72,7 @@ class VerdictView:
     facts: tuple[Fact, ...]
     mini: Mini | None
     checks: tuple[tuple[int, bool, str], ...]
-    needs: str
-    recommendation: str
-    fragility: str
+    notes: str
     tie_break: str
     trade_off: str
     evidence: tuple[tuple[str, str], ...]
@@ -114,8 +112,8 @@ def verdict_views(results: Results, anchors: dict[str, str]) -> list[VerdictView
 
 
 def _view(results: Results, analysis: Analysis, verdict: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
-    comparison, words = main_comparison(analysis, verdict), verdict_words(analysis, verdict)
     assert results.verdict is not None
+    comparison, words = main_comparison(analysis, verdict), verdict_words(analysis, verdict, results.verdict)
     lead, rest = verdict_sentence(analysis, results.verdict, verdict)
     return VerdictView(
         variant=verdict.variant,
@@ -131,9 +129,7 @@ def _view(results: Results, analysis: Analysis, verdict: VariantVerdict, anchors
         facts=tuple(_facts(results, verdict, comparison, anchors)),
         mini=None if comparison is None else mini(comparison),
         checks=tuple((check.rule, check.applies, why) for check, why in zip(verdict.checks, words.checks, strict=True)),
-        needs=words.needs,
-        recommendation=words.recommendation,
-        fragility=words.fragility,
+        notes=" ".join(filter(None, (words.notes, words.more_seeds, words.needs, words.fragility))),
         tie_break=words.tie_break,
         trade_off=words.trade_off,
         evidence=tuple((name, anchors.get(name, "")) for name in verdict.evidence),

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
+from ablationlab.analysis.findings import crossed, replicated
 from ablationlab.analysis.wording import difference_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
@@ -31,6 +32,7 @@ from ablationlab.report.tables.study import (
     direction_table,
     figure_table,
     interaction_table,
+    simple_table,
     stability_table,
 )
 
@@ -115,6 +117,8 @@ class Context:
             **methods_of(self),
             "wording": wording,
             "detectable": tables.detectable,
+            "crossed": crossed,
+            "replicated": replicated,
         }
 
     def values(self) -> dict[str, Any]:
@@ -184,8 +188,10 @@ class Context:
         replication = study.results.replication
         stability = stability_table(analysis)
         shown, stability_more = (None, 0) if stability is None else stability.without(*_ASIDE).first(MOST_ROWS)
-        crossed = analysis.interactions
-        factors, factor_more = (None, 0) if crossed is None else interaction_table(crossed).first(MOST_ROWS)
+        effects = analysis.interactions
+        factors, factor_more = (None, 0) if effects is None else interaction_table(effects).first(MOST_ROWS)
+        at_levels = simple_table(analysis)
+        simple, simple_more = (None, 0) if at_levels is None else at_levels.first(MOST_ROWS)
         return {
             "headline": headline,
             "headline_wide": printed > 4,
@@ -193,6 +199,8 @@ class Context:
             "stability_more": stability_more,
             "factor_table": factors,
             "factor_more": factor_more,
+            "simple_table": simple,
+            "simple_more": simple_more,
             "probe_table": tables.probe_table(study.probes, probed[:MOST_PROBED]),
             "probes_left_out": probed[MOST_PROBED:],
             "probes_wide": len(probed) > 2,
@@ -254,6 +262,13 @@ class Context:
     def decision_groups(self, decisions: Sequence[Decided]) -> list[tuple[Decision, list[Decided]]]:
         groups = grouped((decided.verdict.decision, decided) for decided in decisions)
         return list(groups.items())
+
+    def others_used(self, study: StudyView, within: Sequence[Decided]) -> bool:
+        """Whether a variant is to be used in a regime of these decisions."""
+        return any(wording.used_in(study.verdict, decided.verdict.regime) for decided in within)
+
+    def any_used(self, within: Sequence[tuple[StudyView, Decided]]) -> bool:
+        return any(self.others_used(study, [decided]) for study, decided in within)
 
     def metrics_of(self, comparisons: Sequence[Comparison]) -> list[str]:
         return list(dict.fromkeys(metric_name(comparison.metric) for comparison in comparisons))
@@ -358,14 +373,18 @@ class Context:
         assert verdict.fragility is not None
         return list(grouped((other.decision, other.seed) for other in verdict.fragility.changes).items())
 
-    def answer(self, study: StudyView) -> list[Inline]:
-        """The study's question answered, as on its page; in a paper on several studies without what was not registered."""
+    def answer(self, study: StudyView, *, replicated: bool = True) -> list[Inline]:
+        """The study's question answered, as on its page; in a paper on several studies without what was not registered.
+
+        *replicated*: whether a publication's results come back is told, too.
+        """
         verdict = study.verdict
         if len(self.studies) > 1 and study.registered:
             registered = tuple(decided.verdict for decided in study.decided if not decided.exploratory)
             verdict = verdict.model_copy(update={"verdicts": registered or verdict.verdicts})
+        publication = study.results.replication if replicated else None
         return self.words.said(
-            answer(study.analysis, verdict, interim=study.interim, replication=study.results.replication), study.verdict
+            answer(study.analysis, verdict, interim=study.interim, replication=publication), study.verdict
         )
 
     def _undecided(self, study: StudyView) -> list[VariantVerdict]:

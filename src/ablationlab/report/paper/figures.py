@@ -55,6 +55,7 @@ KINDS = (
     Kind("tradeoff", "stability", height=230, only_unstable=True),
     Kind("survival-", "stability", most=2, height=130, only_unstable=True),
     Kind("sweep-curves", "sweep"),
+    Kind("interaction", "factors", height=170),
     Kind("tasks", "evaluation", height=225),
     Kind("reliability", "evaluation", height=225),
     Kind("curve-gradient-norm", "diagnostics", height=145),

@@ -307,7 +307,7 @@ class StudyView:
     def decided(self) -> list[Decided]:
         """What is registered first."""
         decided = [
-            Decided(verdict, wording.verdict_words(self.analysis, verdict), self._primary(verdict))
+            Decided(verdict, wording.verdict_words(self.analysis, verdict, self.verdict), self._primary(verdict))
             for verdict in self.verdict.verdicts
         ]
         return sorted(decided, key=lambda decision: decision.exploratory)
@@ -475,8 +475,9 @@ class StudyView:
 
     @property
     def tasks(self) -> list[str]:
+        """The tasks by name, each once, however many examples its prompts show."""
         names = (c.task for c in self.analysis.comparisons if c.task not in (None, MACRO))
-        return list(dict.fromkeys(name for name in names if name is not None))
+        return list(dict.fromkeys(name.partition(", ")[0] for name in names if name is not None))
 
     @property
     def insensitive(self) -> list[str]:

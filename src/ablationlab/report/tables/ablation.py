@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, listed, name_of
+from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, name_of
 from ablationlab.core.format import amount, difference, level, mean_sd, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.settings import TUNED
@@ -69,7 +69,7 @@ def ablation_table(
         for comparison in (None, *(sorted(here, key=_rank) if _ranked(analysis, primary) else here)):
             arm = analysis.baseline if comparison is None else comparison.variant
             judged = decided.get((regime, arm))
-            mean, sd, n = _mean(analysis, widest if comparison is None else comparison, arm)
+            mean, sd, n = arm_mean(analysis, widest if comparison is None else comparison, arm)
             sizes.add(n)
             delta, low, high, at = (
                 (Cell.of(None, ""),) * 4 if comparison is None else _difference_cells(comparison, judged)
@@ -101,8 +101,7 @@ def ablation_table(
             )
     note = _note(analysis, primary, accuracy, decided, sorted(sizes))
     if any(_incomplete(analysis, comparison) for comparison in primary):
-        paired = ["Δ", *(("accuracy",) if accuracy else ()), *(("speed",) if speed else ())]
-        note += f" {listed(paired)} over pairs in which both runs finished."
+        note += f" Δ{' and changes of speed' if speed else ''} over pairs in which both runs have a value."
     note += f" Regimes that are not registered are in the other tables: {', '.join(left_out)}." if left_out else ""
     return Table.of("ablation", f"Every arm against {analysis.baseline}.", rows, note)
 
@@ -133,7 +132,7 @@ def _rank(comparison: Comparison) -> float:
     return comparison.delta if comparison.direction == "lower" else -comparison.delta
 
 
-def _mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[float | None, float | None, int]:
+def arm_mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[float | None, float | None, int]:
     """Mean, SD and n of an arm; where pairs are missing, over all its runs that have a value, in a pair or not."""
     if _incomplete(analysis, comparison):
         values = _values(analysis, comparison, arm)
@@ -193,22 +192,16 @@ def _chosen(analysis: Analysis, metrics: Sequence[str]) -> str | None:
     return next((name for name in metrics if name in compared), None)
 
 
-def _arm(
-    analysis: Analysis, metric: str | None, regime: str, arm: str
-) -> tuple[Comparison | None, float | None, float | None]:
-    """The comparison that an arm's mean of a metric is from, the mean and the SD."""
-    if metric is None:
-        return None, None, None
-    if arm != analysis.baseline:
-        own = analysis.comparison(metric, regime, arm, analysis.baseline)
-        return (None, None, None) if own is None else (own, own.variant_mean, own.variant_sd)
-    against = [analysis.comparison(metric, regime, variant, analysis.baseline) for variant in analysis.variants]
+def _arm(analysis: Analysis, metric: str | None, regime: str, arm: str) -> tuple[Comparison | None, float | None]:
+    """The comparison that an arm's mean of a metric is from, and the mean."""
+    arms = [] if metric is None else [arm] if arm != analysis.baseline else analysis.variants
+    against = [analysis.comparison(metric or "", regime, variant, analysis.baseline) for variant in arms]
     widest = max((comparison for comparison in against if comparison), key=lambda it: it.n, default=None)
-    return (None, None, None) if widest is None else (widest, widest.reference_mean, widest.reference_sd)
+    return (None, None) if widest is None else (widest, arm_mean(analysis, widest, arm)[0])
 
 
 def _accuracy(analysis: Analysis, metric: str | None, regime: str, arm: str) -> Cell:
-    _, mean, _ = _arm(analysis, metric, regime, arm)
+    _, mean = _arm(analysis, metric, regime, arm)
     return Cell.of(mean, percent(mean, 1))
 
 
@@ -219,7 +212,7 @@ def _accuracy_name(analysis: Analysis, metric: str | None) -> str:
 
 
 def _speed(analysis: Analysis, metric: str | None, regime: str, arm: str) -> Cell:
-    comparison, mean, _ = _arm(analysis, metric, regime, arm)
+    comparison, mean = _arm(analysis, metric, regime, arm)
     if comparison is None or arm == analysis.baseline:
         return Cell.of(mean, amount(mean))
     change = difference(comparison.delta, log=comparison.transform == "log", unit=comparison.unit)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.interactions import simple_effects
 from ablationlab.analysis.wording import DECISIONS, cause
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
@@ -42,6 +43,7 @@ from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
+from ablationlab.report.tables.ablation import arm_mean
 
 
 def _regime(analysis: Analysis) -> Column:
@@ -241,32 +243,31 @@ def _start(run: Run) -> str | None:
 
 
 def arm_table(analysis: Analysis) -> Table:
-    """Mean and SD over seeds of every metric for every arm; from the comparisons with the baseline."""
+    """Mean and SD over seeds of every metric for every arm that is compared with the baseline."""
     baseline = analysis.baseline
-    arms: dict[tuple[str, str], dict[str, tuple[Comparison, float | None, float | None]]] = {}
+    arms: dict[tuple[str, str], dict[str, Comparison]] = {}
     for comparison in analysis.comparisons:
         if comparison.reference != baseline or comparison.task not in (None, MACRO):
             continue
         row = arms.setdefault((comparison.metric, comparison.regime), {})
-        row[comparison.variant] = (comparison, comparison.variant_mean, comparison.variant_sd)
-        # Where pairs are missing, the baseline's mean is that of the contrast with the most of them.
-        if baseline not in row or row[baseline][0].n < comparison.n:
-            row[baseline] = (comparison, comparison.reference_mean, comparison.reference_sd)
+        row[comparison.variant] = comparison
+        if baseline not in row or row[baseline].n < comparison.n:
+            row[baseline] = comparison
     names = [
         name for name in dict.fromkeys((baseline, *analysis.variants)) if any(name in row for row in arms.values())
     ]
     rows: list[Cells] = []
     for (metric, regime), row in arms.items():
-        unit = next(iter(row.values()))[0].unit
+        unit = next(iter(row.values())).unit
         cells: dict[Column, Cell] = {
             Column("metric", "Metric"): Cell.of(metric, metric_name, note=printed_unit(unit)),
             _regime(analysis): Cell.name(regime),
             Column("unit", printed=False): Cell.of(unit),
         }
         for name in names:
-            pairs, mean, sd = (row[name][0].n, *row[name][1:]) if name in row else (None, None, None)
+            mean, sd, n = arm_mean(analysis, row[name], name) if name in row else (None, None, None)
             cells |= {
-                Column(f"{name}_n", printed=False): Cell.of(pairs),
+                Column(f"{name}_n", printed=False): Cell.of(n),
                 Column(f"{name}_mean", name, "right", name=True): Cell.of(mean, mean_sd(mean, sd)),
                 Column(f"{name}_sd", printed=False): Cell.of(sd),
             }
@@ -600,6 +601,33 @@ def interaction_table(interactions: Interactions) -> Table:
         )
     title = f"Main effects and interactions (differences of differences). {wording.effect_intervals(interactions)}"
     return Table.of("interactions", title, rows, _alias_note(interactions))
+
+
+def simple_table(analysis: Analysis) -> Table | None:
+    """The effect of each crossed setting at each level of the other; nothing where arms are crossed instead of regimes."""
+    rows: list[Cells] = []
+    for effect in simple_effects(analysis):
+        shown = difference(effect.estimate, effect.low, effect.high)
+        rows.append(
+            {
+                Column("variant", "Variant"): Cell.name(effect.variant),
+                Column("at", "At"): f"{_settings_of([effect.other])} {effect.at}",
+                Column("of", "Of"): f"{_settings_of([effect.factor])} {effect.reference} → {effect.level}",
+                Column("n", "n", "right"): effect.n,
+                Column("estimate", "Estimate", "right"): Cell.of(effect.estimate, shown.delta),
+                Column("low", "Interval", "right", below=True): Cell.of(effect.low, shown.interval),
+                Column("high", printed=False): effect.high,
+                Column("p_adjusted", "Adjusted p", "right"): Cell.of(effect.p_adjusted, p_value),
+            }
+        )
+    if not rows or analysis.interactions is None:
+        return None
+    metric = metric_name(analysis.interactions.metric)
+    title = (
+        f"Simple effects: how variant − {analysis.baseline} in {metric} changes with one setting at each level of the "
+        "other. Exploratory; intervals are at 95 %, uncorrected, p is adjusted (Holm) over the effects of a setting."
+    )
+    return Table.of("simple_effects", title, rows)
 
 
 def _alias_note(interactions: Interactions) -> str:

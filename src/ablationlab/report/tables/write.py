@@ -37,6 +37,7 @@ from ablationlab.report.tables.study import (
     power_table,
     rate_table,
     run_table,
+    simple_table,
     stability_table,
     variant_table,
     verdict_table,
@@ -97,6 +98,7 @@ def tables_of(results: Results) -> list[Table]:
         pair_table(analysis),
         method_table(analysis),
         interaction_table(analysis.interactions) if analysis.interactions is not None else None,
+        simple_table(analysis),
         reading_table(analysis.readings, regimes) if analysis.readings is not None else None,
         noise_table(analysis.noise),
         rate_table(analysis.sweep) if analysis.sweep is not None else None,
@@ -169,7 +171,7 @@ def _source(analysis: Analysis, verdict: Verdict) -> str:
 def _verdicts(analysis: Analysis, verdict: Verdict) -> str:
     lines = []
     for decided in verdict.verdicts:
-        words = wording.verdict_words(analysis, decided)
+        words = wording.verdict_words(analysis, decided, verdict)
         lines.append(f"### {markdown(decided.variant)} in {markdown(decided.regime)}: {DECISIONS[decided.decision]}")
         lines.append(markdown(words.recommendation))
         lines.append(

@@ -40,6 +40,7 @@ from ablationlab.report.tables.study import (
     interaction_table,
     noise_table,
     rate_table,
+    simple_table,
     stability_table,
     sweep_table,
 )
@@ -101,7 +102,7 @@ def analysis_view(analysis: Analysis, verdict: Verdict, *, everything: bool = Fa
 
 def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
     """The decisions with their reasons, the hypotheses and the recommendation; what holds for several variants, once."""
-    words = [(decided, wording.verdict_words(analysis, decided)) for decided in verdict.verdicts]
+    words = [(decided, wording.verdict_words(analysis, decided, verdict)) for decided in verdict.verdicts]
     rows = [
         (decided.regime, decided.variant, DECISIONS[decided.decision], decided.rule, decided.label)
         for decided in verdict.verdicts
@@ -224,6 +225,9 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
             yield factor_table(analysis.interactions).terminal()
             yield ""
         yield interaction_table(analysis.interactions).terminal()
+        if (simple := simple_table(analysis)) is not None:
+            yield ""
+            yield simple.terminal()
         yield Text(plain(wording.interactions(analysis, analysis.interactions)))
 
 
