@@ -47,7 +47,7 @@ from ablationlab.stats import (
     gatekeep,
     paired_t_interval,
 )
-from ablationlab.stats._common import MINIMUM_PAIRS
+from ablationlab.stats._common import MINIMUM_PAIRS, complement
 from ablationlab.stats.comparison import as_ratio
 from ablationlab.stats.families import deciding_interval
 from ablationlab.stats.results import FamilyMember, Transform
@@ -357,7 +357,7 @@ def _unpaired_comparison(dataset: Dataset, planned: PlannedComparison) -> Compar
         criterion = planned.criterion
         result = compare_unpaired(
             *samples,
-            level=round(1 - criterion.alpha, 12),
+            level=complement(criterion.alpha),
             alpha=criterion.alpha,
             smallest_effect=criterion.smallest_effect,
             transform=transform,
@@ -425,7 +425,7 @@ def _computed(
         [a for _, a, _ in pairs],
         [b for _, _, b in pairs],
         rng=rng,
-        level=round(1 - planned.criterion.alpha, 12),
+        level=complement(planned.criterion.alpha),
         alpha=planned.criterion.alpha,
         resamples=RESAMPLES,
         smallest_effect=_sure_effect(planned.criterion, doubt),
@@ -657,7 +657,7 @@ def _sharing(comparison: Comparison, tested: Comparison) -> Comparison:
         "family_size": tested.family_size,
         "outcome": outcome,
         "shares_test_of": tested.id,
-        "deciding": None if tested.deciding is None else _interval(comparison, round(1 - tested.deciding.level, 12)),
+        "deciding": None if tested.deciding is None else _interval(comparison, complement(tested.deciding.level)),
     }
     return comparison.model_copy(update=update)
 
@@ -670,9 +670,9 @@ def _interval(comparison: Comparison, alpha: float) -> Interval:
             [run.value for run in comparison.runs if run.arm == arm]
             for arm in (comparison.variant, comparison.reference)
         ]
-        return compare_unpaired(*samples, level=round(1 - alpha, 12), transform=comparison.transform).interval
+        return compare_unpaired(*samples, level=complement(alpha), transform=comparison.transform).interval
     if comparison.test in T_TESTS:
-        return widened(paired_t_interval(deltas, level=round(1 - alpha, 12)), comparison.doubt)
+        return widened(paired_t_interval(deltas, level=complement(alpha)), comparison.doubt)
     rng = stream(0, "analysis", comparison.id, "deciding")
     rejected = comparison.p is not None and comparison.p <= alpha
     sure = beyond_doubt(deltas, comparison.doubt)

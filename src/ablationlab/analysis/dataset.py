@@ -32,6 +32,8 @@ from ablationlab.records.settings import (
     Design,
     Hypothesis,
     Stability,
+    Study,
+    primary_criterion,
     registered_alpha,
 )
 from ablationlab.records.table_curves import TableRun
@@ -152,12 +154,38 @@ class Dataset:
         """Whether one of these tuned arms has its values at the grid rate that was chosen, not at a fitted best one."""
         return self.sweep is not None and any(arm.regime == TUNED and arm not in self.doubts for arm in arms)
 
+    @classmethod
+    def imagined(
+        cls, study: Study, metrics: Mapping[str, Metric], values: Mapping[Arm, Mapping[Seed, Value]]
+    ) -> Dataset:
+        """What a study would be analyzed from if its runs had these values: for its power."""
+        return cls(
+            name=study.name,
+            question="",
+            source="records",
+            source_hash="",
+            criteria_hash=None,
+            baseline=study.baseline,
+            variants=study.variants,
+            regimes=study.regime_names(),
+            seeds=study.seeds,
+            contrasts=study.contrasts,
+            criteria=study.criteria,
+            registered=True,
+            metrics=metrics,
+            values=values,
+            hypotheses=study.hypotheses,
+            tie_breakers=study.tie_breakers,
+            stability=study.stability,
+            own_seeds=study.own_seeds(),
+            design=study.design,
+        )
+
     @property
     def primary(self) -> str | None:
         """The primary metric: the first asked as primary; without any, validation loss where there is one."""
-        asked = [criterion.metric for criterion in self.criteria if criterion.role == "primary"]
-        if asked:
-            return asked[0]
+        if (asked := primary_criterion(self.criteria)) is not None:
+            return asked.metric
         return "validation_loss" if any(arm.metric == "validation_loss" for arm in self.values) else None
 
     @property

@@ -14,7 +14,7 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Study, registered_alpha
+from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Study, primary_criterion, registered_alpha
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import sign_flip_floor
 from ablationlab.study.checks import GATED, SIGN_TESTS
@@ -95,7 +95,7 @@ def decision_power(
     change with the length is not extrapolated: each pilot says it for its own.
     """
     study, rows, metrics = planned.study, planned.rows, planned.metrics
-    primary = next((criterion for criterion in study.criteria if criterion.role == "primary"), None)
+    primary = primary_criterion(study.criteria)
     if primary is None or primary.smallest_effect is None:
         return None
     sds = _sds(study, rows, primary)

@@ -34,6 +34,7 @@ from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import ALPHA
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats import crossed_mean, sensitivity
+from ablationlab.stats._common import complement
 from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import STOCK, TASK_MEANS, PlannedTasks, TaskName, planned_tasks
 from ablationlab.tasks.scores import OF_CALIBRATED
@@ -351,7 +352,7 @@ def text_contrasts(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Iterat
         if (scores := evaluated.runs[run.id].tokens) is not None
     }
     asked = [criterion.alpha for criterion in dataset.criteria if criterion.metric == "validation_loss"]
-    level = round(1 - (asked[0] if asked else ALPHA), 12)
+    level = complement(asked[0] if asked else ALPHA)
     for regime in dataset.regimes:
         for variant, reference in dataset.pairs():
             pairs = [

@@ -42,6 +42,7 @@ from ablationlab.stats import (
     paired_t_interval,
     paired_t_test,
 )
+from ablationlab.stats._common import complement
 from ablationlab.stats.results import Caveat, CaveatCode, Interval
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def compare_items(
     resamples: int = 10_000,
 ) -> ItemComparison:
     """Everything about variant - reference on these items; the same scores give the same bytes."""
-    level = round(1 - alpha, 12)
+    level = complement(alpha)
     pairs = {task.task: item_pairs(task.variant, task.reference) for task in scores.tasks}
     rng = stream(0, "analysis", scores.source_hash, "crossed")
     several = len(scores.seeds) >= 3

@@ -14,6 +14,7 @@ from ablationlab.records.analysis import Comparison
 from ablationlab.records.plan import Finding, LookFinding, LookResult
 from ablationlab.records.settings import Design
 from ablationlab.stats import Interval, PValue, as_ratio, paired_t_interval, paired_t_test, paired_tost
+from ablationlab.stats._common import complement
 from ablationlab.stats.sequential import Looks, chance_of_showing
 
 #: The names of the test and the interval of a planned look.
@@ -45,7 +46,7 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
     ordinary = paired_t_interval(deltas, level=1 - float(looks.levels(alpha)[here]))
     interval = Interval(
         INTERVAL,
-        round(1 - alpha, 12),
+        complement(alpha),
         ordinary.estimate,
         ordinary.low,
         ordinary.high,
@@ -84,7 +85,7 @@ def deciding_at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
     if dataset.design is None or dataset.look is None or comparison.deciding is None or not comparison.pairs:
         return comparison
     looks, level = _looks(dataset.design), comparison.deciding.level
-    levels = looks.levels(round(1 - level, 12))
+    levels = looks.levels(complement(level))
     last = paired_t_interval([pair.delta for pair in comparison.pairs], level=1 - float(levels[dataset.look - 1]))
     lows, highs = [], []
     for seeds, spent in zip(looks.pairs[: dataset.look], levels, strict=False):

@@ -173,23 +173,7 @@ def power_plans(
 
 def _registered(study: Study, metrics: Mapping[str, Metric]) -> list[PlannedComparison]:
     """The registered comparisons, as the analysis will make them."""
-    dataset = Dataset(
-        name=study.name,
-        question="",
-        source="records",
-        source_hash="",
-        criteria_hash=None,
-        baseline=study.baseline,
-        variants=study.variants,
-        regimes=study.regime_names(),
-        seeds=study.seeds,
-        contrasts=study.contrasts,
-        criteria=study.criteria,
-        registered=True,
-        metrics=dict(metrics),
-        values={arm: {} for arm in _arms(study)},
-        own_seeds=study.own_seeds(),
-    )
+    dataset = Dataset.imagined(study, metrics, {arm: {} for arm in _arms(study)})
     return [planned for planned in planned_comparisons(dataset) if planned.standing == "registered"]
 
 

@@ -279,28 +279,12 @@ def _dataset(
     ]
     control: ControlOutcome = "told-apart" if gated else "not-told-apart"
     sensitive = Sensitivity(sensitive=gated and bool(study.evaluation.gate_seeds), control=control)
-    return Dataset(
-        name=study.name,
-        question="",
-        source="records",
-        source_hash="",
-        criteria_hash=None,
-        baseline=study.baseline,
-        variants=study.variants,
+    return replace(
+        Dataset.imagined(study, world.metrics, values),
         regimes=tuple(dict.fromkeys(regime for regime, _ in fails)),
-        seeds=study.seeds,
-        contrasts=study.contrasts,
         # A guard without an SD is left out of the power; in a study it would block adopt.
         criteria=tuple(c for c in study.criteria if c.role != "guard" or c.metric in world.sds),
-        registered=True,
-        metrics=dict(world.metrics),
-        values=values,
-        hypotheses=study.hypotheses,
-        tie_breakers=study.tie_breakers,
-        stability=study.stability,
         runs=tuple(runs),
-        own_seeds=study.own_seeds(),
-        design=study.design,
         sensitivity={(arm.metric, None, arm.regime): sensitive for arm in draws if arm.metric in GATED},
         brief=True,
     )

@@ -33,6 +33,7 @@ from ablationlab.records.results import Run
 from ablationlab.records.run import Divergence, MetricFailure, Result, RunRecord
 from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
+from ablationlab.stats._common import complement
 from ablationlab.stats.failures import paired_survival, survival_curve
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.sequential import Looks
@@ -299,7 +300,7 @@ class StabilityQuestion:
     ) -> StabilityGain:
         variant, reference = pair
         promised = self.seeds[regime]
-        level = round(1 - max(self.alpha, 1e-12), 12)  # a first look may spend next to nothing
+        level = complement(max(self.alpha, 1e-12))  # a first look may spend next to nothing
         fails = [
             {run.seed: _fails(run, failure) for run in runs.get((arm, regime), ()) if run.unstable is not None}
             for arm in pair

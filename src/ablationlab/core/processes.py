@@ -44,6 +44,15 @@ _SCRIPT = (
 )
 
 
+def wait_or_kill(program: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for a program that was asked to end, and kill its whole group if it does not in time."""
+    try:
+        program.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+
+
 def usable_cores() -> int:
     """Cores that this process may use: an affinity mask, as containers and taskset set it, counts."""
     if hasattr(os, "sched_getaffinity"):

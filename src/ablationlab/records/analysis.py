@@ -892,6 +892,13 @@ class Analysis(SealedRecord):
         points = () if self.sweep is None else self.sweep.points
         return list({p.run: p for p in points if p.unstable is not None and p.run not in compared}.values())
 
+    def primary_comparison(self, regime: str, variant: str) -> Comparison | None:
+        """A variant against the baseline on the metric that is primary in that regime, else in the study."""
+        here = (regime, variant, self.baseline)
+        asked = (c for c in self.comparisons if c.role == "primary" and (c.regime, c.variant, c.reference) == here)
+        metric = next((comparison.metric for comparison in asked), self.primary)
+        return None if metric is None else self.comparison(metric, *here)
+
     def comparison(self, metric: str, regime: str, variant: str, reference: str) -> Comparison | None:
         """The comparison that speaks for a metric: its macro average where there are tasks, else the only one."""
         wanted = (metric, regime, variant, reference)

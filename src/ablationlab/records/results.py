@@ -33,6 +33,7 @@ from ablationlab.records.plan import AMENDMENTS, LOOKS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
 from ablationlab.records.run import Result, RunRecord, TrainerFailure, read_curves, read_progress
 from ablationlab.records.seal import ABSENT, MEND_RUN, AlteredError, RunSeal, file_hash, hash_known, stamp
+from ablationlab.records.settings import primary_criterion
 from ablationlab.records.storage import MEND_PLAN, Lock, ResultsFolder, RunFolder, inside, is_folder, numbered
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
 
@@ -594,7 +595,8 @@ class Results:
         if self.analysis is not None:
             return self.analysis.primary
         criteria = self.plan.study.criteria if self.plan is not None else ()
-        return next((criterion.metric for criterion in criteria if criterion.role == "primary"), None)
+        asked = primary_criterion(criteria)
+        return None if asked is None else asked.metric
 
     @property
     def interim(self) -> bool:

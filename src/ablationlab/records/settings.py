@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
@@ -961,10 +961,15 @@ class Criterion(Frozen):
     """By how much a guard, or in return for stability the primary metric, may be worse, in the metric's unit."""
 
 
-def registered_alpha(criteria: Iterable[Criterion]) -> float:
+def primary_criterion(criteria: Iterable[Criterion]) -> Criterion | None:
+    """The first that is primary."""
+    return next((criterion for criterion in criteria if criterion.role == "primary"), None)
+
+
+def registered_alpha(criteria: Sequence[Criterion]) -> float:
     """That of the primary criterion, else of the first."""
-    asked = sorted(criteria, key=lambda criterion: criterion.role != "primary")
-    return asked[0].alpha if asked else ALPHA
+    asked = primary_criterion(criteria) or next(iter(criteria), None)
+    return ALPHA if asked is None else asked.alpha
 
 
 class Hypothesis(Frozen):

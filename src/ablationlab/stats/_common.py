@@ -54,6 +54,11 @@ def finite(name: str, values: ArrayLike) -> FloatArray:
     return array
 
 
+def complement(share: float) -> float:
+    """1 - *share*, as written: the level of alpha 0.05 is 0.95, not 0.95 and a rounding error."""
+    return round(1 - share, 12)
+
+
 def number(name: str, value: float) -> float:
     """*value* if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):

@@ -12,6 +12,7 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import (
     FloatArray,
     canonical,
+    complement,
     correlation,
     count,
     fraction,
@@ -48,7 +49,7 @@ def compare(
     """
     a, b = pair("variant", variant, "reference", reference)
     level = fraction("level", level)
-    alpha = fraction("alpha", round(1 - level, 12) if alpha is None else alpha)
+    alpha = fraction("alpha", complement(level) if alpha is None else alpha)
     resamples = count("resamples", resamples, minimum=100)
     original = summarize(a, b)
     if transform == "log":

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import special
 
 from ablationlab.stats import _bootstrap
-from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray
+from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, complement
 from ablationlab.stats.effects import paired_tost
 from ablationlab.stats.intervals import bootstrap_interval, paired_t_interval
 from ablationlab.stats.results import Equivalence, Interval, PValue
@@ -147,7 +147,7 @@ def brief_inference(
 
     Paired t takes plain arithmetic; every other method is the one that `compare` calls.
     """
-    n, level = len(deltas), round(1 - alpha, 12)
+    n, level = len(deltas), complement(alpha)
     mean = math.fsum(deltas) / n
     error = math.sqrt(math.fsum((delta - mean) ** 2 for delta in deltas) / max(n - 1, 1) / n)
     if n < MINIMUM_PAIRS or error == 0:

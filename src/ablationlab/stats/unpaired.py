@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, fraction, sample, standard_deviation
+from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, complement, fraction, sample, standard_deviation
 from ablationlab.stats.comparison import as_ratio, logarithms
 from ablationlab.stats.effects import equivalence_bounds
 from ablationlab.stats.intervals import difference_of_means
@@ -42,7 +42,7 @@ def compare_unpaired(
     """Compare two arms whose runs have nothing in common; no interval and no p below 3 runs in either arm."""
     a, b = sample("variant", variant), sample("reference", reference)
     level = fraction("level", level)
-    alpha = fraction("alpha", round(1 - level, 12) if alpha is None else alpha)
+    alpha = fraction("alpha", complement(level) if alpha is None else alpha)
     original = [(float(np.sort(arm).mean()), standard_deviation(arm)) for arm in (a, b)]
     if transform == "log":
         a, b = logarithms("variant", a), logarithms("reference", b)

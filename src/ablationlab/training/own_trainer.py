@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import RunFailure, nearest
+from ablationlab.core.processes import wait_or_kill
 from ablationlab.records.environment import Drift, Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import (
@@ -261,13 +262,13 @@ def _run_program(
             time.sleep(_POLL_SECONDS)
             look()
             if should_stop():
-                _end(program, signal.SIGINT, GRACE_SECONDS)
+                _end(program, signal.SIGINT)
                 raise Stopped
             if own.timeout is not None and time.monotonic() - began > own.timeout:
-                _end(program, signal.SIGTERM, GRACE_SECONDS)
+                _end(program, signal.SIGTERM)
                 raise RunFailure(_too_long(own.timeout))
     finally:
-        _end(program, signal.SIGKILL, GRACE_SECONDS)
+        _end(program, signal.SIGKILL)
     if program.returncode != 0 and _last(reported_lines(folder.path), "diverged") is None:
         how = f"exit code {program.returncode}" if program.returncode > 0 else f"signal {-program.returncode}"
         raise RunFailure(f"{words[0]} ended with {how}; its last line: {_last_line(folder.path / OUTPUT)}")
@@ -277,15 +278,11 @@ def _too_long(timeout: float) -> str:
     return f"it ran past timeout = {timeout:g} seconds and was ended"
 
 
-def _end(program: subprocess.Popen[bytes], number: signal.Signals, grace: float) -> None:
+def _end(program: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Signal the program's whole group, and kill it if it does not end in time."""
     if program.poll() is None:
         os.killpg(program.pid, number)
-        try:
-            program.wait(grace)
-        except subprocess.TimeoutExpired:
-            os.killpg(program.pid, signal.SIGKILL)
-            program.wait()
+        wait_or_kill(program, GRACE_SECONDS)
 
 
 def _last_line(path: Path) -> str:

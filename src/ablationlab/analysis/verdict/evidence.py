@@ -17,7 +17,7 @@ from ablationlab.records.analysis import Absence, Analysis, Comparison, Missing,
 from ablationlab.records.settings import TUNED, Criterion
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
 from ablationlab.stats import CaveatCode, Equivalence, failure_bound, paired_t_test, paired_tost
-from ablationlab.stats._common import MINIMUM_PAIRS
+from ablationlab.stats._common import MINIMUM_PAIRS, complement
 from ablationlab.stats.failures import pairs_without_failure, with_diverged, worse_by_rank
 from ablationlab.stats.robustness import largest_cap
 from ablationlab.stats.stability import independent_gain
@@ -185,8 +185,7 @@ def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
         for comparison in analysis.comparisons
         if (comparison.regime, comparison.variant, comparison.reference) == (regime, variant, analysis.baseline)
     ]
-    metric = next((comparison.metric for comparison in here if comparison.role == "primary"), analysis.primary)
-    primary = analysis.comparison(metric, regime, variant, analysis.baseline) if metric else None
+    primary = analysis.primary_comparison(regime, variant)
     costs = [_cost(primary, "primary")] if primary is not None else []
     costs += [_cost(comparison, "guard") for comparison in here if comparison.role == "guard"]
     costs += _unanswered(analysis, variant, regime, here)
@@ -224,7 +223,7 @@ def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStand
         lost=tuple(gain.id for gain in asked if gain.outcome == "less-stable"),
         excess=max(map(_excess, asked), default=None),
         worst=worst,
-        level=round(1 - alpha, 12),
+        level=complement(alpha),
         margin=margin,
         non_inferior=worst is not None
         and worst <= margin
@@ -481,7 +480,7 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
         estimate=estimate,
         low=low,
         high=high,
-        level=round(1 - comparison.alpha, 12),
+        level=complement(comparison.alpha),
         margin=margin,
         shown=shown,
         bound=bound,
@@ -514,7 +513,7 @@ def _unmeasured(criterion: Criterion, role: Literal["primary", "guard"]) -> Cost
         estimate=None,
         low=None,
         high=None,
-        level=round(1 - criterion.alpha, 12),
+        level=complement(criterion.alpha),
         margin=criterion.margin if criterion.margin is not None else criterion.smallest_effect,
         shown="unknown",
         bound=CostBound.NOT_MEASURED,

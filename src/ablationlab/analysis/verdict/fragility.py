@@ -18,6 +18,7 @@ from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed
 from ablationlab.records.verdict import OtherDecision, VariantVerdict, VerdictFragility
 from ablationlab.stats import all_intervals, all_tests, paired_t_interval, paired_t_test, paired_tost
+from ablationlab.stats._common import complement
 from ablationlab.stats.robustness import exaggeration, stragglers
 from ablationlab.stats.tuned import beyond_doubt, sure_bounds, sure_p, widened
 
@@ -141,7 +142,7 @@ def _reduced(comparison: Comparison, seed: Seed) -> Comparison:
     if not pairs:
         nothing = {"pairs": (), "n": 0, "delta": None, "intervals": {}, "tests": {}, "p": None, "equivalence": None}
         return comparison.model_copy(update={**nothing, "deciding": None, "missing": missing})
-    deltas, level = [pair.delta for pair in pairs], round(1 - comparison.alpha, 12)
+    deltas, level = [pair.delta for pair in pairs], complement(comparison.alpha)
     sure = beyond_doubt(deltas, comparison.doubt)
     rng = stream(0, "analysis", comparison.id, "without", seed)
     interval, test, tost = paired_t_interval(deltas, level=level), paired_t_test(sure), comparison.equivalence

@@ -21,7 +21,7 @@ from ablationlab.instrument.validation.records import (
 from ablationlab.records.analysis import Comparison, StabilityGain
 from ablationlab.records.verdict import Decision, Verdict
 from ablationlab.stats import expected_coverage, expected_false_positives, paired_t_interval, tost_power
-from ablationlab.stats._common import FloatArray
+from ablationlab.stats._common import FloatArray, complement
 from ablationlab.stats.simulation import simulate, t_bounds
 
 LEVEL: Final = 0.95
@@ -111,7 +111,7 @@ def _simulated(kind: str, method: str, pairs: int, alpha: float) -> dict[str, fl
             simulated[name] = expected_false_positives(method, pairs, distribution=name)
         else:
             covers = expected_coverage(method, pairs, distribution=name)
-            simulated[name] = None if covers is None else round(1 - covers, 12)
+            simulated[name] = None if covers is None else complement(covers)
     return simulated
 
 
@@ -133,7 +133,7 @@ def as_these(comparisons: Sequence[Comparison], pairs: int) -> dict[tuple[str, s
     for name, cell in tests.items():
         rates["test", name] = {OWN: cell.rate}
     for name, cell in intervals.items():
-        rates["interval", name] = {OWN: None if cell.rate is None else round(1 - cell.rate, 12)}
+        rates["interval", name] = {OWN: None if cell.rate is None else complement(cell.rate)}
     return rates
 
 

@@ -307,20 +307,14 @@ class StudyView:
     def decided(self) -> list[Decided]:
         """What is registered first."""
         decided = [
-            Decided(verdict, wording.verdict_words(self.analysis, verdict, self.verdict), self._primary(verdict))
+            Decided(
+                verdict,
+                wording.verdict_words(self.analysis, verdict, self.verdict),
+                self.analysis.primary_comparison(verdict.regime, verdict.variant),
+            )
             for verdict in self.verdict.verdicts
         ]
         return sorted(decided, key=lambda decision: decision.exploratory)
-
-    def _primary(self, verdict: VariantVerdict) -> Comparison | None:
-        here = (verdict.regime, verdict.variant, self.baseline)
-        metrics = [
-            comparison.metric
-            for comparison in self.analysis.comparisons
-            if comparison.role == "primary" and (comparison.regime, comparison.variant, comparison.reference) == here
-        ]
-        metric = metrics[0] if metrics else self.analysis.primary
-        return self.analysis.comparison(metric, *here) if metric else None
 
     @property
     def primaries(self) -> list[Comparison]:

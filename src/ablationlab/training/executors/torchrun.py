@@ -27,6 +27,7 @@ from typing import IO, Any
 
 from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, OutOfMemory, PlanError, StorageError
+from ablationlab.core.processes import wait_or_kill
 from ablationlab.model.rules import SHIPPED
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock, ResultsFolder
@@ -158,11 +159,7 @@ def _follow(agent: subprocess.Popen[bytes], place: Path, listen: Listener, stopp
 def _end(agent: subprocess.Popen[bytes]) -> None:
     """End the agent, which ends its ranks; and the whole session, should it not."""
     agent.terminate()
-    try:
-        agent.wait(timeout=40)
-    except subprocess.TimeoutExpired:
-        os.killpg(agent.pid, signal.SIGKILL)
-        agent.wait()
+    wait_or_kill(agent, 40)
 
 
 def _failure(place: Path, processes: int, stacks: list[int], ends: list[Event]) -> Event:
