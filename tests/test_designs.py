@@ -165,7 +165,7 @@ def test_extending_reuses_every_run_keeps_the_seal_and_labels_all_exploratory(st
     sealed, before = (tmp_path / "plan.lock").read_bytes(), losses(tmp_path)
     assert {one.label for one in Results.open(tmp_path).verdict.verdicts} == {"registered"}
     events: list[pipeline.PipelineEvent] = []
-    pipeline.extend(tmp_path, seeds=[4, 5], reason="too wide", listen=events.append, device="cpu", workers=1)
+    pipeline.extend(tmp_path, pipeline.Options("cpu", 1), seeds=[4, 5], reason="too wide", listen=events.append)
     after = losses(tmp_path)
     assert (tmp_path / "plan.lock").read_bytes() == sealed
     assert len(after) == 10
@@ -188,7 +188,7 @@ def test_extending_reuses_every_run_keeps_the_seal_and_labels_all_exploratory(st
 def test_an_added_variant_is_exploratory_and_the_registered_one_stays_as_it_was(study_table, tmp_path):
     run(parse_study(study_table(FIXED)), tmp_path)
     before = Results.open(tmp_path).analysis.comparison("validation_loss", "default", "layernorm", "none")
-    pipeline.extend(tmp_path, variants=["rmsnorm"], listen=lambda _: None, device="cpu", workers=1)
+    pipeline.extend(tmp_path, pipeline.Options("cpu", 1), variants=["rmsnorm"], listen=lambda _: None)
     results = Results.open(tmp_path)
     assert results.analysis.comparison("validation_loss", "default", "layernorm", "none") == before
     labels = {one.variant: one.label for one in results.verdict.verdicts}
@@ -209,25 +209,25 @@ def test_a_stopped_study_may_be_taken_to_its_next_planned_look(study_table, tmp_
     assert taken[-1].number == 1
     assert taken[-1].findings[0].finding in ("futile", "difference")
     with pytest.raises(PlanError, match="look 2 of the design takes seeds 4, 5"):
-        pipeline.extend(tmp_path, seeds=[4], listen=lambda _: None, device="cpu", workers=1)
-    pipeline.extend(tmp_path, seeds=[4, 5], listen=lambda _: None, device="cpu", workers=1)
+        pipeline.extend(tmp_path, pipeline.Options("cpu", 1), seeds=[4], listen=lambda _: None)
+    pipeline.extend(tmp_path, pipeline.Options("cpu", 1), seeds=[4, 5], listen=lambda _: None)
     results = Results.open(tmp_path)
     assert results.analysis.look.number == 2
     assert {one.label for one in results.verdict.verdicts} == {"registered"}
-    pipeline.extend(tmp_path, seeds=[6], listen=lambda _: None, device="cpu", workers=1)
+    pipeline.extend(tmp_path, pipeline.Options("cpu", 1), seeds=[6], listen=lambda _: None)
     assert {one.label for one in Results.open(tmp_path).verdict.verdicts} == {"exploratory"}
 
 
 def test_nothing_to_add_and_no_study_are_refused(study_table, tmp_path):
     with pytest.raises(AblationLabError, match="not a results folder"):
-        pipeline.extend(tmp_path, seeds=[4])
+        pipeline.extend(tmp_path, pipeline.Options(), seeds=[4])
     pipeline.seal(parse_study(study_table(FIXED)), ResultsFolder(tmp_path), "cpu", 1)
     with pytest.raises(AblationLabError, match="give --seeds, --variants or both"):
-        pipeline.extend(tmp_path)
+        pipeline.extend(tmp_path, pipeline.Options())
     with pytest.raises(PlanError, match="nothing to add"):
-        pipeline.extend(tmp_path, seeds=[1, 2])
+        pipeline.extend(tmp_path, pipeline.Options(), seeds=[1, 2])
     with pytest.raises(AblationLabError, match="layernrm"):
-        pipeline.extend(tmp_path, variants=["layernrm"])
+        pipeline.extend(tmp_path, pipeline.Options(), variants=["layernrm"])
 
 
 # --- calibrated regimes ---------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ablationlab.records.verdict import Verdict
     from ablationlab.report.notebook import Frames
     from ablationlab.report.progress import Display
+    from ablationlab.tasks import TaskRequest
     from ablationlab.training.distributed.ranks import Ranks
     from ablationlab.training.executors.job import Event, Job
 
@@ -280,18 +281,12 @@ def run(
 
 def extend(
     folder: str | Path,
+    options: Options,
     *,
     seeds: Sequence[int] = (),
     variants: Sequence[str] = (),
     reason: str = "",
     listen: Listener | None = None,
-    device: Device = "auto",
-    workers: int | None = None,
-    executor: Executor = "local",
-    address: str | None = None,
-    nproc: int | None = None,
-    accept_drift: bool = False,
-    trust_code: bool = False,
     report: bool = False,
 ) -> Frames:
     """Add runs to a study and carry it to its verdict again; what is trained and scored is reused as it is.
@@ -309,10 +304,9 @@ def extend(
         raise AblationLabError("nothing to add: give --seeds, --variants or both")
     results = ResultsFolder(find_results(Path(folder)))
     results.check_planned()
-    options = Options(device, workers, executor, address, nproc, accept_drift, trust_code)
-    sealed, before = Plan.read_sealed(results.plan), Plan.read(results.plan)
+    sealed, before = Plan.read_sealed(results.plan), Plan.of(results)
     _check_complete(sealed.study, results, read_runs(before, results))
-    _ask(sealed.study, results, trust=trust_code)
+    _ask(sealed.study, results, trust=options.trust_code)
     with study_code(sealed.study, results):
         own = sealed.study.trainer is not None
         corpus = None if own else load_corpus(sealed.study.data)
@@ -331,18 +325,13 @@ def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: L
     while going_on:
         with _energy_measured(results, options):
             tasks = train(study, results, options, listen)
-            lost = without_weights(read_runs(Plan.read(results.plan), results)) if study.evaluation.tasks else []
+            lost = without_weights(read_runs(Plan.of(results), results)) if study.evaluation.tasks else []
             if lost and all(run.evaluation is not None for run in lost):
                 listen(Note("evaluation", "The weights are not kept, so nothing is scored again; the scores stay"))
             elif study.evaluation.tasks:
-                outcome = evaluate(
-                    results,
-                    listen,
-                    tasks=study.evaluation.tasks,
-                    device=options.device,
-                    workers=options.workers,
-                    built=tasks,
-                )
+                from ablationlab.tasks.request import TaskRequest
+
+                outcome = evaluate(results, TaskRequest.of(study), options, listen, built=tasks)
                 if outcome.nothing:
                     from ablationlab.analysis.wording import nothing_to_score
 
@@ -378,7 +367,7 @@ def _energy_measured(results: ResultsFolder, options: Options) -> Iterator[None]
 
     Nothing is measured where no run is to be trained, or where a cluster trains.
     """
-    done = results.plan.exists() and all(results.run(run.id).done for run in Plan.read(results.plan).runs)
+    done = results.plan.exists() and all(results.run(run.id).done for run in Plan.of(results).runs)
     if done or options.executor == "ray":
         yield
         return
@@ -393,9 +382,7 @@ def _energy_measured(results: ResultsFolder, options: Options) -> Iterator[None]
     finally:
         if results.plan.exists():
             readings = tuple(EnergyReading(source=source, joules=joules) for source, joules in meter.joules.items())
-            record = Energy(
-                plan_hash=Plan.read(results.plan).plan_hash, began=began, seconds=meter.seconds, readings=readings
-            )
+            record = Energy(plan_hash=Plan.of(results).plan_hash, began=began, seconds=meter.seconds, readings=readings)
             folder = results.path / ENERGY
             not_a_link(folder)
             with suppress(FileExistsError):  # another command of this study ended at the same moment
@@ -407,7 +394,7 @@ def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) ->
     from ablationlab.records.plan import LOOKS, Look
 
     path = results.path / LOOKS / f"{result.number}.json"
-    plan_hash = Plan.read(results.plan).plan_hash
+    plan_hash = Plan.of(results).plan_hash
     with suppress(FileExistsError):
         Look(plan_hash=plan_hash, created=timestamp(), result=result).create(path)
     before = Look.read(path).result
@@ -465,7 +452,7 @@ def metrics_at(study: Study, results: ResultsFolder) -> Mapping[str, Metric]:
     from ablationlab.study.trainers import metrics_of
 
     with suppress(RecordError):  # what lies there may be another study's
-        if results.plan.exists() and (plan := Plan.read(results.plan)).study_hash == study.hash:
+        if results.plan.exists() and (plan := Plan.of(results)).study_hash == study.hash:
             return plan.metrics
     with study_code(study):
         return metrics_of(study)
@@ -682,7 +669,7 @@ def calibration_tries(study: Study, results: ResultsFolder, regime: str) -> tupl
     tries: list[Try] = []
     while (value := next_value(study, regime, tries)) is not None:
         place = _try_folder(results, regime, len(tries))
-        plan = Plan.read(place.plan) if place.plan.exists() else None
+        plan = Plan.of(place) if place.plan.exists() else None
         if plan is None or not all(run.done for run in read_runs(plan, place)):
             break
         tries.append(_tried(place, value))
@@ -715,7 +702,7 @@ def _tried(place: ResultsFolder, value: float) -> Try:
     from ablationlab.records.plan import Try
     from ablationlab.records.results import read_runs
 
-    plan = Plan.read(place.plan)
+    plan = Plan.of(place)
     rules = plan.study.stability
     runs = [stability_of(run.planned, ended_run(run), rules) for run in read_runs(plan, place)]
     broken = sum(run.reason in UNSTABLE for run in runs)
@@ -858,33 +845,25 @@ def _import_what_follows() -> None:
 
 def evaluate(
     results: ResultsFolder,
+    request: TaskRequest,
+    options: Options,
     listen: Listener,
     *,
-    tasks: Sequence[str],
-    fewshot: Sequence[int] = (),
-    templates: Literal["one", "all"] | None = None,
-    items: int | None = None,
-    device: Device = "auto",
-    workers: int | None = None,
     throughput: bool = True,
     built: ProcessTaskBuilder | None = None,
-    trust_code: bool = False,
 ) -> Outcome:
-    """Score every run on *tasks*; what is scored already is not scored again. *built* are tasks that are ready."""
+    """Score every run on what is asked; what is scored already is not scored again. *built* are tasks that are ready."""
     from ablationlab.evaluation import evaluate as score
 
-    study = Plan.read(results.plan).study
-    _ask(study, results, tasks, trust=trust_code)
+    study = Plan.of(results).study
+    _ask(study, results, request.tasks, trust=options.trust_code)
     listen(EvaluationStarted(results))
     with study_code(study, results):
         outcome = score(
             results.path,
-            tasks=tasks,
-            fewshot=fewshot,
-            templates=templates,
-            items=items,
-            device=device,
-            workers=workers or usable_cores(),
+            request,
+            device=options.device,
+            workers=options.workers or usable_cores(),
             throughput=throughput,
             report=lambda text: listen(Note("evaluation", text)),
             builder=built,

@@ -20,11 +20,11 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import deviation
 from ablationlab.data.corpus import load_corpus
-from ablationlab.evaluation import Measurement, ProcessTaskBuilder, ScoringQueue, evaluate, read_plan
+from ablationlab.evaluation import Measurement, ProcessTaskBuilder, ScoringQueue, evaluate
 from ablationlab.evaluation.context import task_folder
-from ablationlab.evaluation.loop import task_request
 from ablationlab.pipeline import run
 from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite, suite_path
+from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.records.storage import ResultsFolder
@@ -136,9 +136,9 @@ def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, 
     monkeypatch.setattr(ScoringQueue, "later", watched)
     results = ResultsFolder(copy)
     (copy / "evaluation" / "suite.json").unlink()
-    study = read_plan(results).study
+    study = Plan.of(results).study
     builder = ProcessTaskBuilder(
-        task_request(study), study.data, load_corpus(study.data), 64, task_folder(results), 2, describe=True
+        TaskRequest.of(study), study.data, load_corpus(study.data), 64, task_folder(results), 2, describe=True
     )
     evaluate(copy, device="cpu", builder=builder)
     assert Suite.read(suite_path(results)) == Suite.read(suite_path(ResultsFolder(evaluated)))

@@ -11,7 +11,7 @@ import pytest
 
 from ablationlab.core.code import CodeFile, find, load
 from ablationlab.core.errors import CodeError, DataError, RecordError, StorageError
-from ablationlab.pipeline import evaluate, extend, register, run, seal
+from ablationlab.pipeline import Options, evaluate, extend, register, run, seal
 from ablationlab.records.plan import Plan, without_paths
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study, UsedCode
@@ -21,7 +21,7 @@ from ablationlab.report.page.design import configuration
 from ablationlab.study import trust
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.trust import carried_code, remember, require_trust, task_code
-from ablationlab.tasks.request import check_file
+from ablationlab.tasks.request import TaskRequest, check_file
 from analysis.builder import build
 from analysis.builder import make_plan as made_plan
 from analysis.builder import study as made_study
@@ -86,9 +86,11 @@ def test_code_of_a_foreign_results_folder_is_not_run_until_it_is_trusted(tmp_pat
     mark = tmp_path / "mark"
     folder = foreign(tmp_path / "results", mark)
     for call in (
-        lambda: evaluate(ResultsFolder(folder), lambda event: None, tasks=("suite",)),
+        lambda: evaluate(
+            ResultsFolder(folder), TaskRequest(("suite",), (0,), "one", None), Options(), lambda event: None
+        ),
         lambda: run(folder, listen=lambda event: None),
-        lambda: extend(folder, seeds=[9]),
+        lambda: extend(folder, Options(), seeds=[9]),
     ):
         with pytest.raises(CodeError, match=r"carries code that was never run here: mine\.py .*--trust-code"):
             call()
@@ -249,7 +251,7 @@ def test_every_task_file_needs_consent_to_all_that_it_consists_of(tmp_path):
     folder = tmp_path / "results"
     build(folder)
     with pytest.raises(CodeError, match=r"own\.yaml"):
-        evaluate(ResultsFolder(folder), lambda event: None, tasks=(str(own),))
+        evaluate(ResultsFolder(folder), TaskRequest((str(own),), (0,), "one", None), Options(), lambda event: None)
 
 
 def test_the_command_of_a_foreign_trainer_and_its_program_need_consent(study_table, tmp_path):

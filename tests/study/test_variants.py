@@ -333,7 +333,7 @@ def test_arms_on_other_text_are_not_evaluated_on_the_studys_own(study_table, tmp
     other = load_corpus(study.data.changed(tokenizer="byte"))
     seal_plan(make_plan(study, load_corpus(study.data), "cpu", corpora={"b": other}), ResultsFolder(tmp_path))
     with pytest.raises(PlanError, match=r"b change \[data\].*would favour the arms"):
-        evaluate(tmp_path, tasks=["suite"])
+        evaluate(tmp_path)
 
 
 def test_the_held_out_text_does_not_depend_on_the_tokenizer(study_table):

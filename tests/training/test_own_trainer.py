@@ -587,14 +587,16 @@ def test_looks_stop_a_study_and_extend_adds_seeds_that_its_page_and_show_have(tm
     assert (decided.result.number, decided.result.seeds) == (2, 5)
     assert set(results_of(tmp_path)) == {f"{arm}-s{seed}" for arm in ("base", "fast") for seed in range(1, 6)}
     before = {name: (run_folder(tmp_path, name) / "result.json").read_bytes() for name in results_of(tmp_path)}
-    pipeline.extend(tmp_path / "results", seeds=[21, 22], reason="more", workers=1, listen=lambda _: None)
+    pipeline.extend(
+        tmp_path / "results", pipeline.Options(workers=1), seeds=[21, 22], reason="more", listen=lambda _: None
+    )
     assert len(results_of(tmp_path)) == 14
     assert all((run_folder(tmp_path, name) / "result.json").read_bytes() == text for name, text in before.items())
     results = Results.open(tmp_path / "results")
     comparison = next(each for each in results.analysis.comparisons if each.metric == "val_loss")
     assert (comparison.n, comparison.label) == (7, "exploratory")
     with pytest.raises(PlanError, match="tables of its file, and it has none of rmsnorm"):
-        pipeline.extend(tmp_path / "results", variants=["rmsnorm"])
+        pipeline.extend(tmp_path / "results", pipeline.Options(), variants=["rmsnorm"])
     shown = " ".join(str(part) for part in run_view(results, results.run(run_folder(tmp_path, "fast-s1").name), 80))
     assert "finished, step 3 of 12" in shown
     assert "trained by {python}" in shown

@@ -81,34 +81,26 @@ def evaluate(
     Writes evaluation.json and samples.parquet into every run's folder, and evaluation/suite.json. Only what is missing is
     scored; a task whose items or wording changed counts as missing. Afterwards: ablationlab analyze RESULTS.
     """
+    from ablationlab import pipeline
     from ablationlab.analysis.wording import nothing_to_score
-    from ablationlab.evaluation import read_plan
-    from ablationlab.pipeline import evaluate as score
+    from ablationlab.records.plan import Plan
     from ablationlab.records.storage import ResultsFolder
     from ablationlab.study.places import find_results
     from ablationlab.study.trust import remember, task_code
-    from ablationlab.tasks import SUITE_GROUP
+    from ablationlab.tasks import SUITE_GROUP, TaskRequest
 
     results = find_results(results)
     if not results.is_dir():
         raise AblationLabError(f"{results}: no such results folder")
     folder = ResultsFolder(results)
     remember(task_code(tasks))  # files that the command names are the user's own
-    wanted = tasks or read_plan(folder).study.evaluation.tasks or (SUITE_GROUP,)
+    study = Plan.of(folder).study
+    wanted = tasks or study.evaluation.tasks or (SUITE_GROUP,)
+    request = TaskRequest.of(study, wanted, fewshot, templates, items)
+    options = pipeline.Options(device, workers, trust_code=trust_code)
     printer = Printer()
     with RunView(printer) as view:
-        outcome = score(
-            folder,
-            view,
-            tasks=wanted,
-            fewshot=fewshot,
-            templates=templates,
-            items=items,
-            device=device,
-            workers=workers,
-            throughput=throughput,
-            trust_code=trust_code,
-        )
+        outcome = pipeline.evaluate(folder, request, options, view, throughput=throughput)
     if outcome.nothing:
         why = nothing_to_score(outcome.not_evaluable)
         raise AblationLabError(

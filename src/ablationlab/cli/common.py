@@ -278,7 +278,7 @@ class RunView:
         if table is not None:
             out.parts(table.terminal())
         else:  # without a primary metric: every arm as it came out
-            plan = Plan.read(results.plan)
+            plan = Plan.of(results)
             out.parts(results_table(plan, read_runs(plan, results)))
         out.line()
         out.parts(*verdict_view(analysis, verdict))

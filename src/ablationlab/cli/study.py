@@ -285,14 +285,11 @@ def extend(
         with RunView(printer) as view:
             pipeline.extend(
                 find_results(results),
+                pipeline.Options(device, workers, accept_drift=accept_drift, trust_code=trust_code),
                 seeds=seed_numbers(seeds),
                 variants=[name.strip() for name in variants.split(",") if name.strip()],
                 reason=reason,
                 listen=view,
-                device=device,
-                workers=workers,
-                accept_drift=accept_drift,
-                trust_code=trust_code,
                 report=report,
             )
     except pipeline.Interrupted:
@@ -359,7 +356,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
         _show_calibration(printer, resolved, results)
         printer.text(f"{results.path}: not planned yet. Start with: {_again(study, out, set_)}")
         return 0
-    sealed = Plan.read(results.plan)
+    sealed = Plan.of(results)
     if sealed.study.name != resolved.name or set_:
         from ablationlab.study.plan import open_plan
 

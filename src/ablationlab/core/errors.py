@@ -26,7 +26,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Self
 
 #: Of more names than this, an error lists those most like the one that was given.
 _MOST_ALLOWED = 12
@@ -144,7 +145,16 @@ class MismatchError(AblationLabError):
 
 
 class RecordError(AblationLabError):
-    """A file on disk that is damaged, foreign or of another schema version."""
+    """A file on disk that is damaged, foreign or of another schema version: *path*, if it is one file, and its *problem*."""
+
+    def __init__(self, problem: str, path: Path | None = None) -> None:
+        self.problem, self.path = problem, path
+        joint = "" if problem[:1] in (",", ":") else " "  # "metrics.jsonl, line 3: ..."
+        super().__init__(problem if path is None else f"{path}{joint}{problem}")
+
+    def mended_by(self, advice: str) -> Self:
+        """The same error, which says what to do about it."""
+        return type(self)(f"{self.problem}. {advice}", self.path)
 
 
 class StorageError(AblationLabError):

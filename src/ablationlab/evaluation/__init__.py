@@ -9,7 +9,6 @@ from ablationlab.evaluation.loop import (
     Outcome,
     evaluate,
     metrics_of,
-    read_plan,
     start_building_tasks,
 )
 from ablationlab.evaluation.tasks import ProcessTaskBuilder

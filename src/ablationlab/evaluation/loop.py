@@ -33,7 +33,6 @@ from ablationlab.records.plan import Execution, Plan, PlannedRun
 from ablationlab.records.results import no_weights, read_runs, without_weights
 from ablationlab.records.run import Divergence, Result
 from ablationlab.records.seal import close_evaluation
-from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock, ResultsFolder, read_regular
 from ablationlab.study.plan import stackable
 from ablationlab.tasks import TaskRequest
@@ -71,32 +70,29 @@ class Outcome:
 
 def evaluate(
     folder: Path,
+    request: TaskRequest | None = None,
     *,
-    tasks: Sequence[str] | None = None,
-    fewshot: Sequence[int] | None = None,
-    templates: Literal["one", "all"] | None = None,
-    items: int | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     workers: int = 1,
     throughput: bool = True,
     report: Report = lambda _: None,
     builder: ProcessTaskBuilder | None = None,
 ) -> Outcome:
-    """Score all finished runs; what is not given is as the study says. A *builder* started earlier has the tasks ready.
+    """Score all finished runs on what is asked, else on what the study asks. A *builder* started earlier has the tasks ready.
 
     Diverged runs are recorded as not evaluable. Where all are, nothing else is done, and the outcome says so. Without the
     weights of a run nothing is scored.
     """
     began = time.monotonic()
     results = ResultsFolder(folder)
-    plan = read_plan(results)
+    plan = Plan.of(results)
     if plan.corpora:
         raise PlanError(
             f"{', '.join(plan.corpora)} change [data], and evaluation scores every run on one text with one tokenizer, the "
             "study's own: its scores would favour the arms that trained on it. `ablationlab analyze` compares what these "
             "runs measured on their own held-out text"
         )
-    request = task_request(plan.study, tasks, fewshot, templates, items)
+    request = request or TaskRequest.of(plan.study)
     if lost := without_weights(read_runs(plan, results)):
         raise no_weights(*(run.folder for run in lost))
     kind, _ = choose_device(device)
@@ -122,23 +118,6 @@ def evaluate(
         return Outcome(changed, same, diverged, time.monotonic() - began)
 
 
-def task_request(
-    study: Study,
-    tasks: Sequence[str] | None = None,
-    fewshot: Sequence[int] | None = None,
-    templates: Literal["one", "all"] | None = None,
-    items: int | None = None,
-) -> TaskRequest:
-    """What is asked: the study's own settings where the command says nothing."""
-    own = study.evaluation
-    return TaskRequest(
-        tasks=tuple(tasks) if tasks else own.tasks,
-        fewshot=tuple(sorted(set(fewshot if fewshot else own.fewshot))),
-        templates=templates or own.templates,
-        items=items if items is not None else own.items,
-    )
-
-
 def start_building_tasks(
     results: ResultsFolder, plan: Plan, corpus: TokenizedCorpus, workers: int | None
 ) -> ProcessTaskBuilder | None:
@@ -150,7 +129,7 @@ def start_building_tasks(
         return None
     fresh = not suite_path(results).exists()
     root = task_folder(results)
-    return ProcessTaskBuilder(task_request(study), study.data, corpus, lengths[0], root, count, describe=fresh)
+    return ProcessTaskBuilder(TaskRequest.of(study), study.data, corpus, lengths[0], root, count, describe=fresh)
 
 
 def metrics_of(record: Evaluation) -> dict[str, float | None]:
@@ -159,12 +138,6 @@ def metrics_of(record: Evaluation) -> dict[str, float | None]:
 
 
 # What is evaluated, and with what.
-
-
-def read_plan(results: ResultsFolder) -> Plan:
-    """The sealed plan of a results folder."""
-    results.check_planned()
-    return Plan.read(results.plan)
 
 
 @contextmanager
@@ -209,7 +182,7 @@ def open_context(
 ) -> EvaluationContext:
     """Load the text and fix the arithmetic of this process: fp32, one thread on a CPU."""
     results = ResultsFolder(folder)
-    plan = read_plan(results)
+    plan = Plan.of(results)
     _, name = choose_device(kind)
     here = Execution(device=kind, device_name=name, precision="fp32", stack_width=1, threads=1)
     device = prepare(here, plan.study.execution.kernels)

@@ -21,7 +21,7 @@ from ablationlab.records.metrics import Metric
 from ablationlab.records.probes import ProbeDefinition
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig, with_paths
-from ablationlab.records.storage import MEND_PLAN, Record, StoredValue, content_hash, numbered, read_json
+from ablationlab.records.storage import MEND_PLAN, Record, ResultsFolder, StoredValue, content_hash, numbered, read_json
 
 #: Folders of a results folder beside plan.lock.
 LOOKS, AMENDMENTS = "looks", "amendments"
@@ -549,9 +549,15 @@ class Plan(Record):
         plan, holds = cls.read_with_seal(path)
         if not holds:
             raise RecordError(
-                f"{path} was changed after it was sealed: its content does not match plan_hash. {cls.MEND}"
+                f"was changed after it was sealed: its content does not match plan_hash. {cls.MEND}", path
             )
         return plan
+
+    @classmethod
+    def of(cls, results: ResultsFolder) -> Self:
+        """The plan in force of a results folder; one without a plan is refused."""
+        results.check_planned()
+        return cls.read(results.plan)
 
     @classmethod
     def read_with_seal(cls, path: Path) -> tuple[Self, bool]:
@@ -561,7 +567,7 @@ class Plan(Record):
         amendments = {file: Amendment.read(file) for file in numbered(path.parent / AMENDMENTS)}
         for file, later in (looks | amendments).items():
             if later.plan_hash != plan.plan_hash:
-                raise RecordError(f"{file} belongs to another plan than {path.name}. {cls.MEND}")
+                raise RecordError(f"belongs to another plan than {path.name}. {cls.MEND}", file)
         study = plan.study
         hashes = (plan.plan_hash, plan.study_hash, plan.criteria_hash)
         holds = hashes == (cls.seal(read_json(path)), study.hash, study.criteria_hash)
@@ -575,9 +581,9 @@ class Plan(Record):
         try:
             places = read_json(file) if os.path.lexists(file) else {}
         except RecordError as error:
-            raise RecordError(f"{error}. {mend}") from error
+            raise error.mended_by(mend) from error
         if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
-            raise RecordError(f"{file} is not a table of paths. {mend}")
+            raise RecordError(f"is not a table of paths. {mend}", file)
         return plan._moved(lambda name: places.get(name, name)) if places else plan
 
     def kept(self) -> Self:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError, model_validator
@@ -125,7 +126,7 @@ def _written(value: float) -> str:
     return repr(float(f"{value:.{DIGITS}g}")) if value - value == 0 else json.dumps(_plain(value))
 
 
-def parse(data: bytes, source: str) -> Iterator[ProbeLine]:
+def parse(data: bytes, path: Path) -> Iterator[ProbeLine]:
     """The lines of a probes.jsonl; a torn last line (a run in progress) is left out, any other damage is named."""
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
@@ -139,7 +140,7 @@ def parse(data: bytes, source: str) -> Iterator[ProbeLine]:
                 continue
             yield ProbeLine.model_validate_json(line)
         except (ValueError, ValidationError) as error:
-            raise RecordError(f"{source}, line {number}: {error}") from error
+            raise RecordError(f", line {number}: {error}", path) from error
 
 
 def read_probes(run: RunFolder) -> list[ProbeLine]:
@@ -149,8 +150,8 @@ def read_probes(run: RunFolder) -> list[ProbeLine]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise RecordError(f"{run.probes} cannot be read: {error.strerror}") from error
-    return list(parse(data, str(run.probes)))
+        raise RecordError(f"cannot be read: {error.strerror}", run.probes) from error
+    return list(parse(data, run.probes))
 
 
 class ProbeFailure(NamedTuple):
@@ -214,6 +215,6 @@ def read_table(run: RunFolder) -> ProbeTable:
         about = parse_json(table.schema.metadata[b"failures"])
         failed = {name: ProbeFailure(**failure) for name, failure in about.items()}
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        raise RecordError(f"{run.probe_table} cannot be read: {error}") from error
+        raise RecordError(f"cannot be read: {error}", run.probe_table) from error
     columns = (table.column(name).to_pylist() for name in table.column_names)
     return ProbeTable([(step, probe, ProbeReading(*row)) for step, probe, *row in zip(*columns, strict=True)], failed)

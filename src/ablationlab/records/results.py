@@ -104,13 +104,15 @@ class Reader:
                 return None
             return reader(path) if self.cache is None else self._cached(self.cache, path, reader, beside)
         except (RecordError, OSError, ValueError) as error:
-            path = next((file for file in beside if str(error).startswith(f"{file} ")), path)
+            path = next((file for file in beside if file == getattr(error, "path", None)), path)
             name = path.relative_to(self.folder).as_posix()
             if isinstance(error, OSError):
-                error = RecordError(f"{path} cannot be read: {error.strerror}. {_mend(name)}")
+                error = RecordError(f"cannot be read: {error.strerror}. {_mend(name)}", path)
             if self.strict:
                 raise error from None
-            text = str(error).removeprefix(str(path)).lstrip(": ,") or str(error)
+            text = str(error)
+            if isinstance(error, RecordError) and error.path == path:
+                text = error.problem.lstrip(":, ")
             self.note(name, text)
             return None
 
@@ -120,11 +122,11 @@ class Reader:
         try:
             now = file_hash(path)
         except RecordError as error:  # no file that could be accepted
-            raise AlteredError(f"{error}. {_mend(name)}") from error
+            raise AlteredError(error.problem, error.path).mended_by(_mend(name)) from error
         if now in sealed:
             return
         if not self.accept_altered and self._accepted.get(name) != now:
-            raise AlteredError(f"{path} {_what_was_altered(name, now, added=set(sealed) == {ABSENT})}")
+            raise AlteredError(_what_was_altered(name, now, added=set(sealed) == {ABSENT}), path)
         self.altered[name] = now
 
     def accepted(self, path: Path) -> bool:
@@ -236,7 +238,7 @@ class Run:
     def _read_seal(self, path: Path) -> RunSeal:
         seal = RunSeal.read(path)
         if seal.id != self.id:
-            raise AlteredError(f"{path} belongs to {seal.id}. {MEND_RUN}")
+            raise AlteredError(f"belongs to {seal.id}. {MEND_RUN}", path)
         return seal
 
     @property
@@ -266,7 +268,7 @@ class Run:
     def _read_record(self, path: Path) -> RunRecord:
         record = RunRecord.read(path)
         if record.id != self.id:
-            raise AlteredError(f"{path} belongs to {record.id}. {MEND_RUN}")
+            raise AlteredError(f"belongs to {record.id}. {MEND_RUN}", path)
         return record
 
     @cached_property
@@ -402,7 +404,7 @@ class Results:
                 raise RecordError(
                     f"{path} is a file, not a results folder. For a table of runs: ablationlab analyze {path}"
                 )
-            raise RecordError(f"{path} is not a results folder: there is no such folder")
+            raise RecordError("is not a results folder: there is no such folder", path)
         reader = Reader(path, cache, strict=strict, accept_altered=accept_altered)
         folder = ResultsFolder(path)
         later = [file for kind in (LOOKS, AMENDMENTS) for file in (path / kind, *path.glob(f"{kind}/*.json"))]
@@ -416,15 +418,15 @@ class Results:
         if plan is None and results.analysis is None:
             if reader.damage:
                 listed = "\n".join(f"  - {damage.file}: {damage.text}" for damage in reader.damage.values())
-                raise RecordError(f"{path}: neither a plan nor an analysis can be read\n{listed}")
+                raise RecordError(f": neither a plan nor an analysis can be read\n{listed}", path)
             if folder.runs.is_dir():
                 folder.check_planned()
-            raise RecordError(f"{path} is not a results folder: it has neither plan.lock nor analysis.json")
+            raise RecordError("is not a results folder: it has neither plan.lock nor analysis.json", path)
         if plan is None and results.analysis is not None and results.analysis.source == "records":
             kinds = (folder.plan.name, LOOKS, AMENDMENTS)
             lost = [damage for file, damage in reader.damage.items() if file.partition("/")[0] in kinds]
             lost = lost or [Damage(folder.plan.name, f"is missing. {MEND_PLAN}")]
-            raise RecordError(f"{path / lost[0].file} {lost[0].text}")
+            raise RecordError(lost[0].text, path / lost[0].file)
         return results
 
     @cached_property
@@ -454,7 +456,7 @@ class Results:
     def _read_suite(self, path: Path) -> Suite:
         suite = Suite.read(path)
         if self.plan is not None and suite.plan_hash != self.plan.plan_hash:
-            raise AlteredError(f"{path} belongs to another plan than plan.lock; {_WRITES_SUITE}")
+            raise AlteredError(f"belongs to another plan than plan.lock; {_WRITES_SUITE}", path)
         return suite
 
     @cached_property
@@ -493,7 +495,7 @@ class Results:
 
         energy = Energy.read(path)
         if self.plan is not None and energy.plan_hash != self.plan.plan_hash:
-            raise AlteredError(f"{path} belongs to another plan than plan.lock; move it away")
+            raise AlteredError("belongs to another plan than plan.lock; move it away", path)
         return energy
 
     def check_runs(self) -> None:
@@ -752,7 +754,7 @@ def _parquet(path: Path) -> pd.DataFrame | None:
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path} cannot be read as Parquet: {error}. {MEND_RUN}") from error
+        raise RecordError(f"cannot be read as Parquet: {error}. {MEND_RUN}", path) from error
 
 
 def _why_stale(results: Results) -> Iterator[Stale]:

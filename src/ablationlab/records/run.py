@@ -102,10 +102,10 @@ class RunRecord(WithRecipe, Record):
         if folder.record.exists():
             record = cls.read(folder.record)
             if (record.id, record.plan_hash) != (run.id, plan.plan_hash):
-                raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
+                raise RecordError("belongs to another plan; choose another folder with --out", folder.record)
             return
         if folder.checkpoints.is_dir() or folder.result.exists():
-            raise RecordError(f"{folder.path} has lost its run.json; move the folder away and run again")
+            raise RecordError("has lost its run.json; move the folder away and run again", folder.path)
         cls(
             **dict(run),
             study=plan.study.name,
@@ -315,7 +315,7 @@ def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
                 chunk.pop()
             parsed, damage = _parsed(chunk)
             if damage is not None and ended:
-                raise RecordError(f"{path}, line {rows + len(parsed) + 2}: {damage}. {MEND_RUN}") from damage
+                raise RecordError(f", line {rows + len(parsed) + 2}: {damage}. {MEND_RUN}", path) from damage
             _append(columns, parsed, rows)
             rows += len(parsed)
             if damage is not None:
@@ -331,7 +331,7 @@ def _check_header(path: Path, line: bytes) -> None:
         if not isinstance(header, dict) or (header.get("kind"), header.get("schema_version")) != _FORMAT:
             raise ValueError("no metrics header of a version this program reads")
     except ValueError as error:
-        raise RecordError(f"{path}, line 1: {error}. {MEND_RUN}") from error
+        raise RecordError(f", line 1: {error}. {MEND_RUN}", path) from error
 
 
 def _parsed(lines: list[bytes]) -> tuple[list[dict[str, object]], Exception | None]:

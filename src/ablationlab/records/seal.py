@@ -58,7 +58,7 @@ class SealedRecord(Record):
         except ValueError:  # a number that JSON does not have
             whole = False
         if not whole:
-            raise AlteredError(f"{path} is damaged: its checksum does not match")
+            raise AlteredError("is damaged: its checksum does not match", path)
 
     @staticmethod
     def _hash(content: dict[str, Any]) -> str:
@@ -155,5 +155,5 @@ def file_hash(path: Path) -> str:
     except FileNotFoundError:
         return ABSENT
     except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+        raise RecordError(f"cannot be read: {error.strerror}", path) from error
     return _digests[path][1]

@@ -284,16 +284,16 @@ def _content(path: Path) -> bytes:
     try:
         return read_regular(path)
     except FileNotFoundError:
-        raise RecordError(f"{path} does not exist") from None
+        raise RecordError("does not exist", path) from None
     except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+        raise RecordError(f"cannot be read: {error.strerror}", path) from error
 
 
 def _json(path: Path, content: bytes) -> Any:
     try:
         return parse_json(content)
     except ValueError as error:
-        raise RecordError(f"{path} cannot be read as JSON: {error}") from error
+        raise RecordError(f"cannot be read as JSON: {error}", path) from error
 
 
 def parse_json(content: bytes | str) -> Any:
@@ -308,7 +308,7 @@ def _descriptor(path: Path) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without waiting for the writer of a pipe
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise RecordError(f"{path} is not a regular file")
+        raise RecordError("is not a regular file", path)
     return handle
 
 
@@ -321,7 +321,7 @@ def open_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> Iterator[B
     with os.fdopen(_descriptor(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
-            raise RecordError(f"{path} has {count(size)} bytes; no record has more than {count(most)}")
+            raise RecordError(f"has {count(size)} bytes; no record has more than {count(most)}", path)
         yield file
 
 
@@ -342,7 +342,7 @@ def user_text(path: Path, kind: str, most: int = LARGEST_RECORD) -> str:
     except FileNotFoundError:
         raise AblationLabError(f"no such {kind}") from None
     except RecordError as error:  # a pipe, whose writer nobody waits for, or a device
-        raise AblationLabError(str(error).removeprefix(f"{path} ")) from None
+        raise AblationLabError(error.problem) from None
     except OSError as error:
         raise AblationLabError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -399,7 +399,7 @@ class Record(StoredValue):
         try:
             return cls._read(path)
         except RecordError as error:
-            raise type(error)(f"{error}. {cls.MEND}") from error
+            raise error.mended_by(cls.MEND) from error
 
     @classmethod
     def _read(cls, path: Path) -> Self:
@@ -412,10 +412,10 @@ class Record(StoredValue):
         data = _json(path, content)
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind != cls.KIND:
-            raise RecordError(f"{path} is not a {cls.KIND} record (kind = {kind!r})")
+            raise RecordError(f"is not a {cls.KIND} record (kind = {kind!r})", path)
         if data.get("schema_version") != cls.VERSION:
             version = data.get("schema_version")
-            raise RecordError(f"{path} has schema version {version!r}; this program reads {cls.VERSION}")
+            raise RecordError(f"has schema version {version!r}; this program reads {cls.VERSION}", path)
         cls.check(data, path)
         del data  # an analysis of many runs is large, and need not be held twice
         try:
@@ -424,7 +424,7 @@ class Record(StoredValue):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise RecordError(f"{path}: {where}: {first['msg']}") from error
+            raise RecordError(f": {where}: {first['msg']}", path) from error
 
     @classmethod
     def check(cls, data: dict[str, Any], path: Path) -> None:
@@ -489,7 +489,7 @@ class ResultsFolder:
         """Refuse a folder without a plan; a plan that cannot be read is there."""
         if not os.path.lexists(self.plan):
             if any(self.runs.glob("*/run.json")):
-                raise RecordError(f"{self.plan} is missing. {MEND_PLAN}")
+                raise RecordError(f"is missing. {MEND_PLAN}", self.plan)
             raise RecordError(
                 f"{self.path} is not a results folder of a study: it has no {self.plan.name}. Name a folder that has one, or "
                 "a study file"
@@ -516,7 +516,7 @@ class ResultsFolder:
 def is_folder(path: Path) -> bool:
     """Whether there is a folder; anything else in its place, which would pass for none, is refused."""
     if not path.is_dir() and os.path.lexists(path):
-        raise RecordError(f"{path} is neither a folder nor a link to one. Restore the folder, or move this away")
+        raise RecordError("is neither a folder nor a link to one. Restore the folder, or move this away", path)
     return path.is_dir()
 
 

@@ -77,7 +77,7 @@ def read_table_curves(path: Path) -> tuple[TableRun, ...]:
     try:
         columns = pq.ParquetFile(path).read(list(COLUMNS), use_threads=False).to_pydict()
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise RecordError(f"{path} cannot be read as the curves of a table: {error}") from error
+        raise RecordError(f"cannot be read as the curves of a table: {error}", path) from error
     runs: dict[tuple[str, str, str, str], dict[str, dict[int, float]]] = {}
     for run, variant, regime, seed, metric, step, value in zip(*(columns[name] for name in COLUMNS), strict=True):
         runs.setdefault((run, variant, regime, seed), {}).setdefault(metric, {})[step] = value

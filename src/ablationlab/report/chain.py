@@ -60,9 +60,8 @@ def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
     except RecordError as error:
         if not os.path.lexists(plan_file):
             raise
-        later = [file for kind in (LOOKS, AMENDMENTS) for file in (folder / kind, *folder.glob(f"{kind}/*"))]
-        blamed = next((file for file in later if str(error).startswith(f"{file} ")), plan_file)
-        text = f"{str(error).removeprefix(f'{blamed} ')}. Nothing below it can be checked without it"
+        blamed = plan_file if error.path in (None, folder) else error.path
+        text = f"{error.problem if blamed == error.path else error}. Nothing below it can be checked without it"
         yield Link(blamed.relative_to(folder).as_posix(), "differs", text)
         return
     plan = results.plan
@@ -148,7 +147,7 @@ def _change(folder: Path, name: str, allowed: Collection[str], otherwise: str) -
     try:
         now = file_hash(inside(folder, name))
     except RecordError as error:  # no file, and nothing that could be hashed
-        return str(error).removeprefix(f"{folder / name} ")
+        return error.problem
     return "" if now in allowed else otherwise if now else "is missing"
 
 

@@ -267,7 +267,7 @@ def extension(
     """
     from ablationlab.model.machine import choose_precision
 
-    plan, sealed = Plan.read(results.plan), Plan.read_sealed(results.plan).study
+    plan, sealed = Plan.of(results), Plan.read_sealed(results.plan).study
     study = plan.study
     _check_seeds(study, seeds)
     look = _planned_look(plan, sealed, seeds, variants)
@@ -710,7 +710,7 @@ def keep_places(study: Study, results: ResultsFolder) -> None:
 
 def open_plan(results: ResultsFolder, study: Study) -> Plan:
     """The sealed plan of a folder, which must be of the study asked for."""
-    sealed = Plan.read(results.plan)
+    sealed = Plan.of(results)
     if sealed.study_hash != study.hash:
         changed = listed(study_differences(Plan.read_sealed(results.plan).study, study))
         raise PlanError(

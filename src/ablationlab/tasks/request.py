@@ -21,7 +21,7 @@ from ablationlab.core.errors import AblationLabError, DataError, PlanError, Reco
 from ablationlab.core.format import count
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.records.plan import PlannedTask
-from ablationlab.records.settings import EvaluationConfig
+from ablationlab.records.settings import EvaluationConfig, Study
 from ablationlab.records.storage import read_regular
 from ablationlab.tasks import benchmarks, suite
 
@@ -50,6 +50,24 @@ class TaskRequest:
     fewshot: tuple[int, ...]
     templates: Literal["one", "all"]
     items: int | None
+
+    @classmethod
+    def of(
+        cls,
+        study: Study,
+        tasks: Sequence[str] = (),
+        fewshot: Sequence[int] = (),
+        templates: Literal["one", "all"] | None = None,
+        items: int | None = None,
+    ) -> TaskRequest:
+        """What a study asks for, but for what is given."""
+        own = study.evaluation
+        return cls(
+            tuple(tasks) or own.tasks,
+            tuple(sorted(set(fewshot or own.fewshot))),
+            templates or own.templates,
+            own.items if items is None else items,
+        )
 
 
 def expand(names: Sequence[str]) -> list[str]:
@@ -211,7 +229,7 @@ def composed(path: Path, name: str) -> list[yaml.Node | None]:
     except (yaml.YAMLError, ValueError) as error:
         raise DataError(f"task file {name}: is not YAML: {' '.join(str(error).split())[:200]}") from error
     except RecordError as error:
-        raise DataError(f"task file {name}: {str(error).removeprefix(f'{path} ')}") from error
+        raise DataError(f"task file {name}: {error.problem}") from error
     except OSError as error:
         raise DataError(f"task file {name}: cannot be read: {error.strerror}") from error
     if any(_is_disguised(node) for tree in trees if tree is not None for node in nodes_of(tree)):

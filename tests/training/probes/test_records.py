@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -106,9 +107,9 @@ def test_a_torn_last_line_is_left_out_and_any_other_damage_named(run):
     with pytest.raises(RecordError, match=r"probes\.jsonl, line 2"):
         read_probes(run)
     with pytest.raises(RecordError, match="no probes header"):
-        list(parse(b'{"kind": "metrics", "schema_version": 3}\n', "x"))
+        list(parse(b'{"kind": "metrics", "schema_version": 3}\n', Path("x")))
     with pytest.raises(RecordError, match="line 1: it is nested too deeply"):
-        list(parse(b"[" * 100_000 + b"\n", "x"))
+        list(parse(b"[" * 100_000 + b"\n", Path("x")))
 
 
 def test_a_run_without_probes_has_none(tmp_path):

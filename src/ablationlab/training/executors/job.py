@@ -102,7 +102,7 @@ class JobFile(StoredValue):
         )
 
     def job(self) -> Job:
-        plan = Plan.read(ResultsFolder(Path(self.folder)).plan)
+        plan = Plan.of(ResultsFolder(Path(self.folder)))
         return Job(plan, Path(self.folder), self.data, self.drift, self.accept_drift)
 
 

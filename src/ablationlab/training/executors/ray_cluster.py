@@ -410,7 +410,7 @@ def inspect_node(folder: str, device: str) -> str:
     return NodeReport(
         environment=current(),
         device=name,
-        plan_hash=Plan.read(results.plan).plan_hash if shared else None,
+        plan_hash=Plan.of(results).plan_hash if shared else None,
         sees_lock=shared and Lock(results.locks / "cluster-check").held_elsewhere(),
     ).model_dump_json()
 

@@ -288,7 +288,7 @@ class StackProbes:
             return None
         kept = None if checkpoint is None else kept_probes(folder, checkpoint)
         if kept is not None:
-            self.failed |= failures(parse(kept, str(folder.probes))).keys()
+            self.failed |= failures(parse(kept, folder.probes)).keys()
         return AppendLog(folder.probes, HEADER, kept)
 
 
