@@ -16,8 +16,8 @@ from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecor
 from ablationlab.records.seal import RunSeal, seal_run
 from ablationlab.records.settings import Stability, Study
 from ablationlab.records.storage import ResultsFolder, sha256_file
-from ablationlab.stats.results import Course
-from ablationlab.stats.stability import course
+from ablationlab.stats.results import CurveMeasures
+from ablationlab.stats.stability import measure_curve
 from ablationlab.study.load import parse_study
 from ablationlab.study.probes import PROBES
 from ablationlab.study.variants import Variant, variants_of
@@ -213,18 +213,18 @@ def _lines(losses: tuple[float, ...], norms: tuple[float, ...]) -> str:
     return METRICS_HEADER + "".join(lines)
 
 
-def course_of(path: Path, rules: Stability = Stability()) -> Course:  # noqa: B008 (frozen)
+def course_of(path: Path, rules: Stability = Stability()) -> CurveMeasures:  # noqa: B008 (frozen)
     """What a result says of the course of a run with these metrics."""
     written = path.read_bytes()
     key = (written, rules.loss_threshold, rules.spike_score)
     if key not in _COURSES:
-        _COURSES[key] = course(
+        _COURSES[key] = measure_curve(
             read_curves(path), loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score
         )
     return _COURSES[key]
 
 
-_COURSES: dict[tuple[bytes, float | None, float], Course] = {}
+_COURSES: dict[tuple[bytes, float | None, float], CurveMeasures] = {}
 
 
 def seal_again(folder: Path, *, courses: bool = True) -> None:

@@ -25,7 +25,7 @@ from ablationlab.records.run import (
 )
 from ablationlab.records.seal import MEND_RUN
 from ablationlab.records.storage import SCHEMA_VERSION, ResultsFolder
-from ablationlab.stats.stability import course
+from ablationlab.stats.stability import measure_curve
 
 ANY_FLOAT = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308])
 
@@ -40,7 +40,7 @@ def result(**changes: Any) -> Result:
         "data_order_hash": "ab",
         "divergence": None,
         "metrics": {"validation_loss": 3.25, "perplexity": 25.79, "bits_per_byte": None},
-        "course": course({"step": np.arange(1.0, 13), "loss": np.full(12, 3.5)}, spike_threshold=7.0),
+        "course": measure_curve({"step": np.arange(1.0, 13), "loss": np.full(12, 3.5)}, spike_threshold=7.0),
         "checkpoint": "step-00000012",
         "weights_sha256": "cd",
         "timing": Timing(train_seconds=1.5, tokens_per_second=512.0, starts=1),

@@ -14,7 +14,7 @@ from ablationlab.stats.stability import EarlyWarning, StackWatch, Watch, largest
 
 def course(losses, norms):
     curves = {"step": np.arange(1, len(losses) + 1.0), "loss": np.array(losses), "gradient_norm": np.array(norms)}
-    return trajectory.course(curves, spike_threshold=SPIKE_SCORE)
+    return trajectory.measure_curve(curves, spike_threshold=SPIKE_SCORE)
 
 
 def falling(steps: int = 300, noise: float = 0.04, seed: int = 0) -> np.ndarray:

@@ -16,7 +16,7 @@ from ablationlab.records.results import read_runs
 from ablationlab.records.run import Divergence, Result, RunRecord, Start, Timing
 from ablationlab.records.seal import seal_run
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.stats.stability import course
+from ablationlab.stats.stability import measure_curve
 from ablationlab.study.ledger import (
     check_ledger,
     environment_mismatches,
@@ -62,7 +62,7 @@ class Bench:
             data_order_hash=record.data_order_hash,
             divergence=None,
             metrics={"validation_loss": 3.0},
-            course=course({}, spike_threshold=7.0),
+            course=measure_curve({}, spike_threshold=7.0),
             checkpoint="step-00000012",
             weights_sha256="",
             timing=Timing(train_seconds=1, tokens_per_second=1, starts=1),

@@ -101,24 +101,24 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
     if _too_many(groups, verdicts):
         text = _counted(analysis, verdict, verdicts)
     else:
-        told = sorted(groups, key=lambda group: (group.label == "exploratory", group.decision not in ADOPTED))
+        shown = sorted(groups, key=lambda group: (group.label == "exploratory", group.decision not in ADOPTED))
         known = {(decided.variant, decided.decision) for decided in registered}
         if registered:  # what is not registered and decides the same says nothing new
-            told = [
+            shown = [
                 group
-                for group in told
+                for group in shown
                 if group.label == "registered" or any((v.variant, v.decision) not in known for v in group.verdicts)
             ]
         mixed = len({group.label for group in groups}) > 1
-        tuned = all(group.regimes == (TUNED,) for group in told)  # said once
+        tuned = all(group.regimes == (TUNED,) for group in shown)  # said once
         sentences = [
             group_sentence(analysis, verdict, group, alone=False, placed=not (tuned and place))
-            for place, group in enumerate(told)
+            for place, group in enumerate(shown)
         ]
         what = [lead for lead, _ in sentences]
         text = " ".join(
             _told(group, lead, rest, mixed=mixed, again=lead in what[:place])
-            for place, (group, (lead, rest)) in enumerate(zip(told, sentences, strict=True))
+            for place, (group, (lead, rest)) in enumerate(zip(shown, sentences, strict=True))
         )
     return [text + leads, *_between_variants(analysis, every=not registered)]
 
@@ -379,8 +379,8 @@ def _names(analysis: Analysis, group: AlikeVerdicts, *, alone: bool, last: str =
 def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
     """Which seeds hide that variants are worse: a bad run of the variant, or a lucky one of the baseline."""
     bad = {gather(analysis, decided.variant, decided.regime).bad_runs for decided in group.verdicts}
-    one = len(bad) == 1 and all(len(seeds) == 1 for seeds in bad)
-    stand, their = ("one seed stands out and widens", "its") if one else ("some seeds stand out and widen", "their")
+    single = len(bad) == 1 and all(len(seeds) == 1 for seeds in bad)
+    stand, their = ("one seed stands out and widens", "its") if single else ("some seeds stand out and widen", "their")
     return f"{stand} the interval too much to show it: look at {their} runs"
 
 
@@ -450,7 +450,9 @@ def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVer
         return " ".join([*sentences, *(["Every arm has its own best learning rate."] if places == {TUNED} else [])])
     every = dict.fromkeys(decided.regime for decided in verdicts)
     by_variant = grouped((decided.variant, decided) for decided in verdicts)
-    same = grouped((tuple((one.decision, one.regime) for one in mine), name) for name, mine in by_variant.items())
+    same = grouped(
+        (tuple((decided.decision, decided.regime) for decided in mine), name) for name, mine in by_variant.items()
+    )
     for decisions, names in same.items():
         regimes = grouped((_decided(verdict, decision, regime), regime) for decision, regime in decisions)
         parts = [f"{words} {at_places(places, every)}" for words, places in regimes.items()]

@@ -523,7 +523,7 @@ def corrected(
     own = [comparison for comparison in comparisons if comparison.id not in shares]
     members = grouped((comparison.family, comparison) for comparison in own)
     gated: list[Comparison | Unmeasured] = [*own, *waiting]
-    chains = chains_of(gated, {**order, **{one.id: one.order for one in waiting}})
+    chains = chains_of(gated, {**order, **{unmeasured.id: unmeasured.order for unmeasured in waiting}})
     decided: dict[str, FamilyMember] = {}
     methods: dict[str, str] = {}
     families = []

@@ -45,7 +45,7 @@ from ablationlab.stats.stability import (
 )
 
 #: Metrics that are measures of a run's course.
-COURSE: Final = (*FROM_CURVES, "mean_gradient_norm")
+CURVE_MEASURES: Final = (*FROM_CURVES, "mean_gradient_norm")
 
 
 #: Whether runs of equal seed are pairs; in a user's table arms that share no seed are independent.
@@ -65,7 +65,7 @@ class EndedRun:
 
     def metric(self, name: str) -> float | None:
         """A recorded metric, or a measure of the course."""
-        return self.result.course.measure(name) if name in COURSE else self.result.metrics.get(name)
+        return self.result.course.measure(name) if name in CURVE_MEASURES else self.result.metrics.get(name)
 
 
 def ended_run(run: Run) -> EndedRun | None:
@@ -134,13 +134,15 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         initial_loss=initial,
         divergence=run.result.divergence if run is not None else None,
         steps=planned.steps,
-        measures={} if course is None else {name: course.measure(name) for name in COURSE if name != "spike_score"},
+        measures={}
+        if course is None
+        else {name: course.measure(name) for name in CURVE_MEASURES if name != "spike_score"},
     )
 
 
 def measured_names(done: Sequence[EndedRun]) -> list[str]:
-    """Course measures that at least one run has a value of."""
-    return [name for name in COURSE if any(run.metric(name) is not None for run in done)]
+    """Measures of the curve that at least one run has a value of."""
+    return [name for name in CURVE_MEASURES if any(run.metric(name) is not None for run in done)]
 
 
 def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> StabilityAnalysis | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ablationlab.core.seeding import stream
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.tokens import Share
-from ablationlab.records.plan import Corpus, Fed
+from ablationlab.records.plan import Corpus, DrawnText
 
 
 def batch_offsets(
@@ -86,7 +86,7 @@ def curve_windows(corpus: Corpus, context: int, count: int) -> list[Window]:
     return [windows[(2 * number + 1) * len(windows) // (2 * count)] for number in range(count)]
 
 
-def drawn_samples(corpus: TokenizedCorpus, seed: int, *, steps: int, batch: int, context: int) -> tuple[Fed, ...]:
+def drawn_samples(corpus: TokenizedCorpus, seed: int, *, steps: int, batch: int, context: int) -> tuple[DrawnText, ...]:
     """What a run draws from each component of its corpus, counted exactly; empty if the corpus is one text in memory.
 
     The data-order hash shows that a run trained on these samples.
@@ -111,7 +111,7 @@ def drawn_samples(corpus: TokenizedCorpus, seed: int, *, steps: int, batch: int,
             ends[number] += int((last - first).sum())
     counted = corpus.tokenizer.end_of_document is not None
     return tuple(
-        Fed(
+        DrawnText(
             name=component.name,
             samples=int(samples[number]),
             tokens=int(samples[number]) * context,

@@ -123,7 +123,7 @@ class Corpus(StoredValue):
     """What became of text that components share; null without a mixture."""
 
 
-class Fed(StoredValue):
+class DrawnText(StoredValue):
     """What a run was fed of one component: samples, the tokens they predict (no padding: all count), ends of documents
     among those, and its share of all samples.
     """

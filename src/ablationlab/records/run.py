@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Drift, Environment
-from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, Plan, PlannedRun, RunRole, WithRecipe
+from ablationlab.records.plan import Corpus, Declaration, DrawnText, Execution, Plan, PlannedRun, RunRole, WithRecipe
 from ablationlab.records.seal import MEND_RUN, SealedRecord, remember_hash
 from ablationlab.records.settings import file_name
 from ablationlab.records.storage import (
@@ -33,7 +33,7 @@ from ablationlab.records.storage import (
     parse_json,
     timestamp,
 )
-from ablationlab.stats.results import Course
+from ablationlab.stats.results import CurveMeasures
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,7 +212,7 @@ class Result(Record):
     """Values by name of the metric; null for a diverged run."""
     unmeasured: dict[str, MetricFailure] = Field(default_factory=dict)
     """Metrics of the study's own code that raised; `run` tries them again."""
-    course: Course
+    course: CurveMeasures
     """Spikes, means and the thinned curve, from metrics.jsonl when the run ended."""
     checkpoint: str | None
     """Folder of the final weights."""
@@ -222,7 +222,7 @@ class Result(Record):
     """Hashes that the user's own trainer reported."""
     history: tuple[Start, ...] = ()
     """Every start of training that the final weights go back to; one for a run that was never interrupted."""
-    fed: tuple[Fed, ...] = ()
+    fed: tuple[DrawnText, ...] = ()
     """What the run was fed, per component of a prepared corpus; empty for a text tokenized in memory."""
     timing: Timing
     """Wall-clock figures; part of no hash."""

@@ -32,7 +32,7 @@ class Live:
         self.folder = folder
         self.cache: Cache = {}
         self.seen: deque[tuple[float, float]] = deque()
-        self.told: dict[str, tuple[Run, list[dict[str, str]]]] = {}
+        self.warnings: dict[str, tuple[Run, list[dict[str, str]]]] = {}
 
     def state(self, since: str = "") -> dict[str, Any]:
         """What the page shows now; little where it has shown the version *since*."""
@@ -92,9 +92,9 @@ class Live:
         warnings = [{"level": "bad", "text": f"{damage.file}: {damage.text}"} for damage in results.problems]
         threshold = SPIKE_SCORE if results.plan is None else results.plan.study.stability.spike_score
         for run in results.runs:
-            if run.id not in self.told or self.told[run.id][0] is not run:
-                self.told[run.id] = run, _warnings_of(run, threshold)
-            warnings += self.told[run.id][1]
+            if run.id not in self.warnings or self.warnings[run.id][0] is not run:
+                self.warnings[run.id] = run, _warnings_of(run, threshold)
+            warnings += self.warnings[run.id][1]
         return warnings
 
 

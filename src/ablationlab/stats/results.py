@@ -34,7 +34,7 @@ class ThinnedCurve(StatisticalResult):
 
 
 @dataclass(frozen=True)
-class Course(StatisticalResult):
+class CurveMeasures(StatisticalResult):
     """The measures of one run's course; None where its curve is too short, or no threshold was registered."""
 
     initial_loss: float | None

@@ -59,7 +59,7 @@ from numpy.typing import ArrayLike, NDArray
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import fraction
 from ablationlab.stats.curves import thinned
-from ablationlab.stats.results import Course, Gain
+from ablationlab.stats.results import CurveMeasures, Gain
 
 FloatArray = NDArray[np.float64]
 
@@ -229,7 +229,9 @@ def _normal_quantile(probability: float) -> float:
 SMOOTH: Final = 5
 
 
-def course(curves: Mapping[str, FloatArray], *, loss_threshold: float | None = None, spike_threshold: float) -> Course:
+def measure_curve(
+    curves: Mapping[str, FloatArray], *, loss_threshold: float | None = None, spike_threshold: float
+) -> CurveMeasures:
     """Every measure of one run, from its columns `step`, `loss`, `gradient_norm` and `curve_loss`, as far as it has them.
 
     What follows the first number that is not finite is left out.
@@ -241,7 +243,7 @@ def course(curves: Mapping[str, FloatArray], *, loss_threshold: float | None = N
     positive = np.flatnonzero(g <= 0)
     g = np.log(g[: positive[0]] if positive.size else g)
     scores = lasting_scores(g)
-    return Course(
+    return CurveMeasures(
         initial_loss=float(x[0]) if x.size and steps[0] == 1 else None,
         spike_score=spike.score,
         spike_step=spike.step,

@@ -50,7 +50,7 @@ from ablationlab.records.storage import (
     sha256_file,
     timestamp,
 )
-from ablationlab.stats.stability import course
+from ablationlab.stats.stability import measure_curve
 from ablationlab.study.trainers import TRAINERS, command_line, nearest_key, passed_settings
 from ablationlab.training.own_run import (
     FOLDER_VARIABLE,
@@ -441,7 +441,7 @@ def _conclude(plan: Plan, run: PlannedRun, folder: RunFolder, starts: tuple[Star
         data_order_hash=_last(lines, "data_order"),
         divergence=divergence,
         metrics={name: metrics.get(name) if status == "finished" else None for name in own.metrics},
-        course=course(
+        course=measure_curve(
             read_curves(folder.metrics), loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score
         ),
         checkpoint=None,

@@ -85,7 +85,7 @@ class Evidence:
     def variant_missing(self) -> tuple[Seed, ...]:
         """Seeds on which the variant alone has no value, for whatever reason but divergence."""
         lost = [] if self.primary is None else lost_alone(self.primary, self.variant)
-        return tuple(one.seed for one in lost if one.reason not in _FAILED)
+        return tuple(missing.seed for missing in lost if missing.reason not in _FAILED)
 
     @property
     def lacking(self) -> tuple[Comparison, ...]:

@@ -34,12 +34,12 @@ def costing_view(outlook: Outlook, money: Money, sd: float | None) -> Iterator[R
     yield Text(plain(_corpus(outlook)))
     yield _layouts(outlook)
     yield from map(Text, _remarks(outlook))
-    told = outlook.written or outlook.sooner
-    if told is None:
+    chosen = outlook.written or outlook.sooner
+    if chosen is None:
         yield Text(_nothing_fits(outlook))
     else:
-        yield Text(plain(_cost(outlook, told, money)))
-        yield from _seeds(outlook, told, money, sd)
+        yield Text(plain(_cost(outlook, chosen, money)))
+        yield from _seeds(outlook, chosen, money, sd)
     yield Text(plain(_assumed(outlook)))
 
 
@@ -113,21 +113,21 @@ def _wall(hours: float) -> str:
     return duration(3600 * hours)
 
 
-def _cost(outlook: Outlook, told: LayoutCost, money: Money) -> str:
+def _cost(outlook: Outlook, chosen: LayoutCost, money: Money) -> str:
     """The study as written; then, if another layout ends earlier, what that is and what of the study it would change."""
     whose = "as given" if money.asked else f"a typical on-demand price of {PRICES_OF}; prices vary by a factor of three"
     first = (
-        f"As written ({_executor(outlook, told)})"
-        if not told.change
-        else f"As written the study does not fit. What would, with {told.change}, which is a change of the study"
+        f"As written ({_executor(outlook, chosen)})"
+        if not chosen.change
+        else f"As written the study does not fit. What would, with {chosen.change}, which is a change of the study"
     )
     text = (
-        f"\n{first}: {told.placed.layout}: {_hours(told.gpu_hours)} GPU-hours, {_wall(told.wall_hours)} on "
-        f"{outlook.hardware}, about {_dollars(told.gpu_hours * money.price)} at ${setting(money.price)} per GPU-hour "
+        f"\n{first}: {chosen.placed.layout}: {_hours(chosen.gpu_hours)} GPU-hours, {_wall(chosen.wall_hours)} on "
+        f"{outlook.hardware}, about {_dollars(chosen.gpu_hours * money.price)} at ${setting(money.price)} per GPU-hour "
         f"({whose}).\n"
     )
     other = outlook.sooner
-    if other is not None and other is not told:
+    if other is not None and other is not chosen:
         what = (
             f"it would be a change of the study ({other.change}) and another plan"
             if other.change
@@ -138,7 +138,7 @@ def _cost(outlook: Outlook, told: LayoutCost, money: Money) -> str:
             f"GPU-hours; {what}.\n"
         )
     return text + (
-        f"Disk: {byte_size(outlook.disk)} of records at the end, {byte_size(told.peak_disk)} at most with checkpoints; the "
+        f"Disk: {byte_size(outlook.disk)} of records at the end, {byte_size(chosen.peak_disk)} at most with checkpoints; the "
         f"text as tokens {byte_size(outlook.data_bytes)}.\n"
     )
 
@@ -180,17 +180,17 @@ def _seeds(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -
         if tests > 1
         else f"alpha {setting(alpha)}, one test"
     )
-    told = f"SD: standard deviations of the difference between two arms of one seed (paired t-test, {which})."
+    note = f"SD: standard deviations of the difference between two arms of one seed (paired t-test, {which})."
     if money.budget_hours is not None and bought is not None:
-        told += (
+        note += (
             f"\nA budget of {_hours(money.budget_hours)} GPU-hours buys {max(0, bought)} seeds of all "
             f"{len(outlook.study.variants)} arms" + (", too few for any inference." if bought < 3 else ".")
         )
     if sd is None:
-        told += (
+        note += (
             "\nFor the power at the registered smallest effect, give the SD: --sd here, or ablationlab power --from."
         )
-    yield Text(plain(told))
+    yield Text(plain(note))
 
 
 def _deciding(outlook: Outlook) -> tuple[float, int]:
