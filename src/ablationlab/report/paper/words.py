@@ -127,15 +127,13 @@ class PaperWords:
         shown = difference_of(comparison)
         if comparison.delta is None:
             return "unknown"
-        if shown.size.startswith("×"):
-            return "factor"
         if not any(digit in "123456789∞" for digit in shown.size):
             return "none"
         return "higher" if comparison.delta > 0 else "lower"
 
     def amount(self, comparison: Comparison) -> Inline:
         shown = difference_of(comparison)
-        return self.value(format.with_unit(shown.size.lstrip("×"), shown.unit), comparison, "delta")
+        return self.value(format.with_unit(shown.size, shown.unit), comparison, "delta")
 
     def interval_field(self, comparison: Comparison) -> str:
         """The field of the interval that is shown; nothing where there is none."""
