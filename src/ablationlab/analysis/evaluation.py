@@ -142,7 +142,7 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
         if evaluation is not None:
             if (evaluation.id, evaluation.plan_hash) != (run.id, plan.plan_hash):
                 path = evaluation_path(run.folder)
-                raise RecordError(f"{path} belongs to another run or another plan; run ablationlab evaluate again")
+                raise RecordError("belongs to another run or another plan; run ablationlab evaluate again", path)
             runs[run.id] = evaluation
     scored = [evaluation for evaluation in runs.values() if evaluation.how is not None]
     if not scored:

@@ -363,7 +363,7 @@ class Run:
         """The same as tuples, of a run in progress, too; raises `RecordError` where it is damaged."""
         if self.unsealed:
             damage = self.reader.damage[f"runs/{self.id}/seal.json"]
-            raise AlteredError(f"{self.folder.seal} {damage.text}")
+            raise AlteredError(damage.text, self.folder.seal)
         read = (self.folder.probe_table, *(() if self.folder.probe_table.exists() else (self.folder.probes,)))
         for path in read:
             if (sealed := self.sealed(path)) is not None:
