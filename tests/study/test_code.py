@@ -16,7 +16,7 @@ from ablationlab.core.errors import CodeError, DataError, PlanError, RunFailure,
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parts import MLPS
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
-from ablationlab.pipeline import Note, conclude, extend, run
+from ablationlab.pipeline import Note, Options, conclude, extend, run
 from ablationlab.records.analysis import Absence, DeviationCode
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
@@ -617,6 +617,6 @@ def test_the_study_file_of_results_is_enough_to_look_at_them_where_its_code_is_a
         if verb[0] == "status":
             assert "uses code that is not there" in answer.out
     run(folder, workers=1, listen=lambda event: None)  # from the sealed copy
-    extended = extend(folder, seeds=[11], workers=1, listen=lambda event: None)
+    extended = extend(folder, Options(workers=1), seeds=[11], listen=lambda event: None)
     assert extended is not None
     assert {run.seed for run in Results.open(folder).runs} >= {11}

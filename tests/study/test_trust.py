@@ -202,8 +202,10 @@ def test_neither_training_nor_scoring_writes_through_a_link_to_a_folder(tmp_path
     before = sorted(outside.rglob("*"))
     for call in (
         lambda: run(folder, listen=lambda event: None),
-        lambda: extend(folder, seeds=[9]),
-        lambda: evaluate(ResultsFolder(folder), lambda event: None, tasks=("suite",)),
+        lambda: extend(folder, Options(), seeds=[9]),
+        lambda: evaluate(
+            ResultsFolder(folder), TaskRequest(("suite",), (0,), "one", None), Options(), lambda event: None
+        ),
     ):
         with pytest.raises(StorageError, match=rf"{name} is a link"):
             call()
