@@ -156,7 +156,8 @@ def test_sigterm_outside_training_says_so_and_exits_with_143():
 
 
 CLOSING = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: print("heard", flush=True))
 import ablationlab.cli.app as cli
 from ablationlab.cli import main
 def wait():
@@ -178,6 +179,9 @@ def test_a_second_sigterm_does_not_interrupt_the_first():
         process.terminate()
         assert process.stdout.readline() == "closing\n"
         process.terminate()
+        for _ in range(2):  # what was sent before the first has come before the second
+            process.send_signal(signal.SIGUSR1)
+            assert process.stdout.readline() == "heard\n"
         assert process.communicate("\n", timeout=60) == ("closed\n", "Terminated.\n")
     assert process.returncode == 143
 
