@@ -51,6 +51,7 @@ SENTENCES = {
     "The difference stays within ±": {"untied", "broken"},
     "charts of single runs from metrics.jsonl": {"foreign", "untied", "broken"},
     "matching of data and budget cannot be checked": {"csv"},
+    "With fewer than ten pairs, the spread itself is a rough estimate.": {"foreign", "untied", "broken"},
     "at this learning rate": set(),
     "macro accuracy": set(),
     "embeddings": set(),

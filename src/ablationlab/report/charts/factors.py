@@ -19,7 +19,7 @@ from ablationlab.report.charts.theme import (
     robust_scale,
     variant_colour,
 )
-from ablationlab.report.naming import printed_unit
+from ablationlab.report.naming import as_title, printed_unit
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Interactions
@@ -49,9 +49,10 @@ def _parallel(compressed: str) -> str:
 
 def _title(results: Results, crossed: Interactions) -> str:
     metric = results.metric(crossed.metric)
-    log = crossed.transform == "log"
-    unit = "" if metric is None or log else printed_unit(metric.unit)
-    return f"difference in {'log ' if log else ''}{metric_name(crossed.metric)}" + (f" ({unit})" if unit else "")
+    if crossed.transform == "log":
+        return "difference of logarithms"
+    unit = "" if metric is None else printed_unit(metric.unit)
+    return f"difference ({unit})" if unit else "difference"
 
 
 def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
@@ -114,7 +115,7 @@ def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
             kept,
             chart,
             key="interaction",
-            title=f"Effect of every variant by {_short(across.key)} and {_short(lines.key)}",
+            title=f"Effect on {metric_name(crossed.metric)} by {_short(across.key)} and {_short(lines.key)}",
             caption=f"Variant − {results.baseline} with its {at} interval over seeds, not adjusted. Each variant from left "
             f"to right: {_short(across.key)} {', '.join(across.levels)}.{_parallel(words)}",
             alt=f"Effects of {', '.join(order)} in every combination of {_short(across.key)} and {_short(lines.key)}.",
@@ -189,7 +190,7 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
             kept,
             chart,
             key="interaction",
-            title=f"Every arm by {_short(across.key)} and {_short(lines.key)}",
+            title=f"{as_title(metric_name(crossed.metric))} by {_short(across.key)} and {_short(lines.key)}",
             caption=f"Arm − {results.baseline}, which is at 0, with the interval that decides. A line for each "
             f"{_short(lines.key)}.{_parallel(words)}",
             alt=f"Differences of {len(rows)} arms to {results.baseline}.",
