@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab.core.errors import RecordError
 from ablationlab.core.format import part
 from ablationlab.records.energy import Energy, EnergyReading
 from ablationlab.records.evaluation import Suite
@@ -402,6 +403,9 @@ def test_a_deposited_copy_is_accepted_and_one_of_another_plan_is_not(folder, tmp
     later = Plan.read_sealed(folder / "plan.lock").model_copy(update={"created": "2027-01-01T00:00:00+00:00"})
     Deposit.of(later.sealed()).create(tmp_path / "later.json")
     assert broken(folder, tmp_path / "later.json").keys() == {str(tmp_path / "later.json")}
+    (tmp_path / "kept.json").write_text("{")
+    with pytest.raises(RecordError, match="Fetch the copy from where it was deposited"):
+        chain(folder, tmp_path / "kept.json")
 
 
 def test_the_verb_prints_the_chain_and_ends_with_1_where_it_is_broken(folder, cli, study_file, tmp_path):

@@ -135,10 +135,12 @@ def test_the_display_escapes_what_files_hold(trained, tmp_path):
     analysis["comparisons"][0]["metric"] = verdict["verdicts"][0]["variant"] = "<script>alert(1)</script>"
     Analysis.model_validate_json(json.dumps(analysis)).replace(folder / "analysis.json")
     Verdict.model_validate_json(json.dumps(verdict)).replace(folder / "verdict.json")
-    html = ablationlab.load_results(folder)._repr_html_()
+    results = ablationlab.load_results(folder)
+    html = results._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
-    assert "another analysis" in html  # and that the verdict is not of this analysis is said
+    for shown in (html, repr(results)):
+        assert "another analysis" in shown  # and that the verdict is not of this analysis is said
 
 
 def test_results_without_an_analysis_say_how_to_make_one(trained, tmp_path):

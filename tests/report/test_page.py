@@ -18,6 +18,7 @@ from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page.build import SECTIONS, page_html, write_page
 from ablationlab.report.page.design import runs_words, strip
 from ablationlab.report.page.embed import by_column, json_for_script, packed, policy
+from ablationlab.report.tables import write_tables
 from analysis.builder import HYPOTHESES, build, outcome, seal_again, study
 from report.maker import full, made, sweep, unfolded
 
@@ -452,6 +453,8 @@ def test_a_damaged_record_is_named_and_the_rest_is_shown(tmp_path: Path):
     assert said[-1] == "No tables and no paper: there is no analysis to print."
     assert sum("`ablationlab analyze`" in text or "ablationlab analyze " in text for text in said) <= 2, said
     assert not any("regenerated" in text for text in said)
+    with pytest.raises(RecordError, match=r"cannot be made from these records(?!.*make it with)"):
+        write_tables(with_analysis(Results.open(tmp_path), said.append), tmp_path)
 
 
 @pytest.mark.parametrize(

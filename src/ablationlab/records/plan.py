@@ -452,6 +452,7 @@ class Deposit(SealedRecord):
     """deposit.json: what to leave with others, so that they can say when a plan was sealed."""
 
     KIND: ClassVar[str] = "deposit"
+    MEND: ClassVar[str] = "Fetch the copy from where it was deposited"
     study: str
     plan_hash: str
     study_hash: str

@@ -196,6 +196,7 @@ class Frames:
     def __repr__(self) -> str:
         """The study, how far it is, and its decisions in one line each."""
         lines = [f"Results of {self.results.name!r}: {self.results.ended} of {len(self.results.runs)} runs ended"]
+        lines += [f"Mind: {problem}" for problem in self.problems]
         lines += [
             f"{verdict.variant} ({verdict.regime}): {verdict.decision}. {words.why if words else ''}".rstrip()
             for verdict, words in self._verdicts()

@@ -65,8 +65,10 @@ def check_conclusions(results: Results) -> None:
     again = f"make it with: ablationlab analyze {results.folder}"
     if missing:
         damaged = [f"{d.file}: {d.text}" for d in results.problems if d.file in ("analysis.json", "verdict.json")]
-        why = "; ".join(damaged) or f"{' and '.join(f'{name}.json' for name in missing)} missing"
-        raise RecordError(f"{results.folder}: {why}. Without it there are no numbers to print; {again}")
+        if damaged:  # which says what to do; `analyze` may refuse, too
+            raise RecordError(f"{results.folder}: {'; '.join(damaged)}")
+        absent = " and ".join(f"{name}.json" for name in missing)
+        raise RecordError(f"{results.folder}: {absent} missing. Without it there are no numbers to print; {again}")
     if results.stale:
         lines = "\n".join(f"  - {wording.stale(reason)}" for reason in results.stale[:5])
         more = f"\n  - and {len(results.stale) - 5} more" if len(results.stale) > 5 else ""
