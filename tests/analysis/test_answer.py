@@ -50,7 +50,7 @@ def test_crossed_settings_come_with_what_the_effect_depends_on_after_the_decisio
     made = analyze(read_results(tmp_path))
     text = plain(crossed(made))
     assert text.startswith(
-        "Exploratory: averaged over the other settings, the difference to none in validation loss depends on "
+        "Exploratory: averaged over the other setting, the difference to none in validation loss depends on "
         "token_init_std: from 0.02 to 1.0 it falls"
     )
     assert "It also depends on place: from sum to token it rises by" in text
@@ -66,7 +66,7 @@ def test_without_an_effect_that_is_shown_the_answer_says_so(tmp_path):
 
     build(tmp_path, study(regimes=test_interactions.REGIMES), outcomes=flat)
     assert crossed(analyze(read_results(tmp_path))) == (
-        "Exploratory: averaged over the other settings, a dependence on token_init_std or place is not shown. "
+        "Exploratory: averaged over the other setting, a dependence on token_init_std or place is not shown. "
         "That the settings interact is not shown."
     )
 
