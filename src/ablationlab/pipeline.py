@@ -381,8 +381,10 @@ def _energy_measured(results: ResultsFolder, options: Options) -> Iterator[None]
             yield
     finally:
         if results.plan.exists():
-            readings = tuple(EnergyReading(source=source, joules=joules) for source, joules in meter.joules.items())
-            record = Energy(plan_hash=Plan.of(results).plan_hash, began=began, seconds=meter.seconds, readings=readings)
+            plan = Plan.of(results)
+            used = [each for each in meter.joules.items() if each[0] != "nvidia-smi" or plan.execution.device == "cuda"]
+            readings = tuple(EnergyReading(source=source, joules=joules) for source, joules in used)
+            record = Energy(plan_hash=plan.plan_hash, began=began, seconds=meter.seconds, readings=readings)
             folder = results.path / ENERGY
             not_a_link(folder)
             with suppress(FileExistsError):  # another command of this study ended at the same moment

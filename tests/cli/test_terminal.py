@@ -141,7 +141,14 @@ def test_where_no_quick_study_is_there_the_shorter_one_is_the_study_with_fewer_s
     file = study_file({"training.steps": 1000, "training.warmup": 2}, name="mine.toml")
     shorter = common.shorter_study(file, 1200.0)
     assert shorter == f"{file} --set training.steps=100 --out results/mine-short"
-    assert common.shorter_study(file, 120_000.0) is None  # one step is shorter than its warmup
+    assert (
+        common.shorter_study(file, 120_000.0)
+        == f"{file} --set training.steps=2 --set training.warmup=1 --out results/mine-short"
+    )
+    nameless = file.rename(tmp_path / "mine")
+    assert common.shorter_study(nameless, 1200.0) == f"{nameless} --set training.steps=100 --out results/mine-short"
+    (tmp_path / "quick.toml").write_text(nameless.read_text())
+    assert common.shorter_study(nameless, 1200.0) == str(tmp_path / "quick.toml")  # beside it, wherever one works
 
 
 def test_the_estimate_counts_what_scoring_reads(study_table):

@@ -57,6 +57,15 @@ def test_packages_are_added_up_also_where_a_counter_wraps(packages):
     assert meter.joules == {"rapl": pytest.approx(10.0)}
 
 
+def test_what_counts_the_whole_machine_is_not_added_to_its_packages(packages):
+    powercap = packages(0, 0)
+    (powercap / "intel-rapl:0" / "name").write_text("package-0\n")
+    (powercap / "intel-rapl:1" / "name").write_text("psys\n")
+    with EnergyMeter(gpu=False, powercap=powercap) as meter:
+        packages(100_000_000, 150_000_000)
+    assert meter.joules == {"rapl": 100.0}
+
+
 def test_the_power_of_gpus_is_added_up_over_time(smi, tmp_path):
     smi("300.0\\n100.0\\n")
     assert gpu_watts() == 400.0
@@ -122,14 +131,16 @@ def test_counters_without_a_limit_are_not_used(packages):
     assert meter.joules == {}
 
 
-def test_a_command_that_trains_leaves_a_record_even_if_it_is_stopped(tmp_path, monkeypatch):
+def test_a_command_that_trains_leaves_a_record_even_if_it_is_stopped(tmp_path, monkeypatch, smi):
     monkeypatch.setattr("ablationlab.core.energy.POWERCAP", tmp_path / "none")
+    smi("300\\n")  # of a GPU that a study on the processor does not use
     results = ResultsFolder(tmp_path)
     make_plan(study()).create(results.plan)
     with pytest.raises(KeyboardInterrupt), _energy_measured(results, Options(device="cpu")):
         raise KeyboardInterrupt
-    with _energy_measured(results, Options(device="cpu")):
+    with _energy_measured(results, Options(device="auto")):
         pass
     records = Results.open(tmp_path).energy
+    assert not any(record.readings for record in records)
     assert [record.plan_hash for record in records] == [Results.open(tmp_path).plan.plan_hash] * 2
     assert "energy" in {row[0].text for row in version_table(Results.open(tmp_path)).rows}

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 import warm
 from ablationlab.core.errors import DataError, Problem, StudyError, WorkerDied
-from ablationlab.core.processes import Pool, WorkerError, send, stop_requested
+from ablationlab.core.processes import Pool, WorkerError, in_threads, send, stop_requested
 
 
 class Worker:
@@ -186,3 +187,50 @@ def test_strings_hash_differently_in_a_test_and_in_what_it_starts():
     """Else bits that hang on the order of a set would agree between the two."""
     started = warm.python("-c", "import ablationlab; print(hash('a'))")
     assert int(started.stdout) != hash("a"), started.stderr
+
+
+def test_work_in_threads_comes_back_in_order_and_its_first_error_is_raised(monkeypatch):
+    monkeypatch.setattr("ablationlab.core.processes.usable_cores", lambda: 4)
+    together = threading.Barrier(4)
+
+    def meet(number: int) -> int:
+        together.wait(timeout=30)  # four at once, or this breaks
+        return number * number
+
+    assert in_threads(meet, range(8)) == [number * number for number in range(8)]
+    begun = []
+
+    def fail(number: int) -> None:
+        begun.append(number)
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match=str(0)):
+        in_threads(fail, range(100))
+    assert len(begun) <= 4  # nothing more is begun after an error
+
+
+def test_work_for_threads_is_done_where_none_can_be_started(monkeypatch):
+    monkeypatch.setattr("ablationlab.core.processes.usable_cores", lambda: 4)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert in_threads(str, range(3)) == ["0", "1", "2"]
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+from ablationlab.core import processes
+processes.usable_cores = lambda: 2
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    processes.in_threads(lambda _: time.sleep(600), range(2))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_does_not_wait_for_threads():
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout) == (0, "interrupted\n")

@@ -253,6 +253,7 @@ def test_memory_that_ran_out_is_told_from_other_errors_and_names_the_micro_batch
     assert no_room(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."))
     assert not no_room(RuntimeError("shapes cannot be multiplied"))
     text = str(out_of_memory(real.value, TRAINING, ranks=2))
+    assert "(the host has none left)" in str(out_of_memory(MemoryError(), TRAINING))
     assert "4 sequences of a forward pass do not fit on each of 2 ranks" in text
     assert "training.micro_batch = 2" in text
     assert "training.micro_batch = 1 " in str(out_of_memory(real.value, TRAINING.changed(micro_batch=2)))

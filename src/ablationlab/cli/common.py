@@ -351,9 +351,9 @@ def shorter_study(study: Path | None, seconds: float) -> str | None:
     from ablationlab.study.places import RESULTS, STUDIES, find_study
 
     file = None if study is None else find_study(study)
-    if file is None or file.suffix != ".toml":
+    if file is None or not file.is_file():
         return str(STUDIES / "quick.toml") if (STUDIES / "quick.toml").exists() else None
-    for place in (file.with_name(f"{file.stem}-quick.toml"), STUDIES / "quick.toml"):
+    for place in (file.with_name(f"{file.stem}-quick.toml"), file.with_name("quick.toml"), STUDIES / "quick.toml"):
         if place.exists() and place != file:
             return shlex.quote(str(place))
     from ablationlab.study.load import load_study
@@ -362,7 +362,9 @@ def shorter_study(study: Path | None, seconds: float) -> str | None:
         whole = load_study(file)
         if whole.training is None or whole.training.steps is None:
             return None
-        changes = [f"training.steps={max(2, int(whole.training.steps * _SHORT / seconds))}"]
+        steps = max(2, int(whole.training.steps * _SHORT / seconds))
+        changes = [f"training.steps={steps}"]
+        changes += [f"training.warmup={steps // 2}"] if (whole.training.warmup or 0) > steps // 2 else []
         changes += ["evaluation.items=20"] if whole.evaluation.tasks else []
         load_study(file, changes)  # a warmup or a criterion may not allow it
     except AblationLabError:

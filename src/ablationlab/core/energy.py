@@ -27,7 +27,7 @@ class EnergyMeter:
     def __init__(self, *, gpu: bool, powercap: Path = POWERCAP) -> None:
         self.joules: dict[EnergySource, float] = {}
         self.seconds = 0.0
-        self._packages = sorted(powercap.glob("intel-rapl:[0-9]"))  # deeper ones are parts of these
+        self._packages = [zone for zone in sorted(powercap.glob("intel-rapl:[0-9]")) if not _is_platform(zone)]
         self._gpu = gpu and shutil.which(_ASK[0]) is not None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -71,6 +71,14 @@ class EnergyMeter:
     def _read_counters(self) -> list[int] | None:
         """Microjoules of every package; None where there is none, or only root may read them."""
         return _numbers([package / "energy_uj" for package in self._packages])
+
+
+def _is_platform(zone: Path) -> bool:
+    """Whether it counts the whole machine, packages included. Zones below a package are parts of it, and not looked at."""
+    try:
+        return (zone / "name").read_text().strip() == "psys"
+    except OSError:
+        return False
 
 
 def _numbers(files: list[Path]) -> list[int] | None:

@@ -21,7 +21,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +62,31 @@ def usable_cores() -> int:
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """*work* on every item, in the order given, by a few threads: for hashing and writing, which wait for no interpreter."""
-    with ThreadPoolExecutor(min(8, usable_cores())) as threads:
-        return list(threads.map(work, items))
+    todo = list(items)
+    numbers = iter(range(len(todo)))
+    answers: dict[int, R] = {}
+    failures: dict[int, Exception] = {}
+
+    def serve() -> None:
+        for number in numbers:
+            try:
+                answers[number] = work(todo[number])
+            except Exception as error:
+                failures[number] = error
+            if failures:
+                return
+
+    helpers = [threading.Thread(target=serve, daemon=True) for _ in range(min(8, usable_cores(), len(todo)) - 1)]
+    with suppress(RuntimeError):  # no room for another thread
+        for helper in helpers:
+            helper.start()
+    serve()  # Ctrl-C interrupts this one, and nobody waits for the others then
+    for helper in helpers:
+        if helper.ident is not None:
+            helper.join()
+    if failures:
+        raise failures[min(failures)]
+    return [answers[number] for number in range(len(todo))]
 
 
 def usable_memory() -> int:

@@ -100,6 +100,8 @@ class _Counter:
         self.first: dict[int, int] = {}
         self.at: dict[int, int] = {}
         self._running: set[int] = set()
+        self._ended: set[int] = set()
+        self._at_once = 1  # stacks that were in training at the same time, at most
         self._seen: dict[int, tuple[float, int]] = {}  # when a stack was first heard of, and its step then
         self._latest: dict[int, float] = {}
 
@@ -107,6 +109,7 @@ class _Counter:
         stack = event.stack
         if event.kind == "progress":
             self._running.add(stack)
+            self._at_once = max(self._at_once, len(self._running))
             if self.plan.run(self.plan.stacks[stack][0]).steps is None:
                 return  # how many there will be is not known: the run counts when it ends
             self.first[stack] = event.payload.start
@@ -117,6 +120,7 @@ class _Counter:
             self.at[stack] = steps
         if event.kind in ("done", "elsewhere", "failed", "stopped"):
             self._running.discard(stack)
+            self._ended.add(stack)
         if stack in self.at:
             self._seen.setdefault(stack, (now, self.at[stack]))
             self._latest[stack] = now
@@ -130,12 +134,13 @@ class _Counter:
         return self.before + sum(step * len(self.plan.stacks[s]) for s, step in self.at.items())
 
     def left(self) -> float | None:
-        """Seconds to go if as many stacks go on at their mean speed; None before one was seen at two steps."""
+        """Seconds to go if as many stacks as ever go on at their mean speed; None before one was seen at two steps."""
         steps = sum((self.at[s] - step) * len(self.plan.stacks[s]) for s, (_, step) in self._seen.items())
         seconds = sum(self._latest[s] - began for s, (began, _) in self._seen.items())
         if steps <= 0 or seconds <= 0:
             return None
-        return (self.total - self.done) * seconds / steps / max(1, len(self._running))
+        waiting = len(self.plan.stacks) - len(self._ended)
+        return (self.total - self.done) * seconds / steps / max(1, min(self._at_once, waiting))
 
 
 class LiveDisplay:

@@ -32,6 +32,7 @@ from ablationlab.training.run_state import (
     ResumePoint,
     RunState,
     begin_record,
+    data_order,
     layout_drift,
     resume_point,
 )
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
-PARAMETERS_AT_ONCE = 20_000_000
+PARAMETERS_AT_ONCE = 5_000_000
 
 
 class StackTrainer:
@@ -109,6 +110,9 @@ class StackTrainer:
                 found = {"executor": executor, "environment": environment, "drift": drift}
                 begin_record(plan, planned[slot], folders[slot], digests, execution, **found)
 
+        if self.stack.leads:
+            for run in planned:  # threads that miss together would each compute it
+                data_order(plan, run)
         self._for_each(begin, range(len(planned)))
         self.start, self.train_seconds = 0, 0.0
         self.history: tuple[Start, ...] = ()
@@ -359,7 +363,8 @@ def out_of_memory(error: BaseException, training: TrainingConfig, *, width: int 
     now = min(training.micro_batch or share, share)
     smaller = [size for size in divisors_of(share) if size <= now // 2]
     where = f"each of {ranks} ranks" if ranks > 1 else f"a stack of {width} runs" if width > 1 else "one device"
-    text = f"out of memory: {now} sequences of a forward pass do not fit on {where} ({str(error).splitlines()[0]}). "
+    why = (str(error).splitlines() or ["the host has none left"])[0]  # Python's own MemoryError has no words
+    text = f"out of memory: {now} sequences of a forward pass do not fit on {where} ({why}). "
     if smaller:
         text += f"Set training.micro_batch = {smaller[-1]} in the study (now {training.micro_batch or 'all at once'})"
     else:

@@ -56,13 +56,12 @@ def begin_record(
     corpus = plan.corpus_of(run.variant)
     declared = plan.variants.values()
     shared = [name for name in digests if not any(variant.covers_parameter(name) for variant in declared)]
-    order = _order(run.seed_triple[1], corpus, run.budget.steps, run.training.batch, run.model.context)
     RunRecord.begin(
         plan,
         run,
         folder,
         corpus=corpus,
-        data_order_hash=order,
+        data_order_hash=data_order(plan, run),
         initial_weights=digests,
         shared_init_hash=joint_digest(digests, shared),
         execution=execution,
@@ -98,7 +97,13 @@ def _layout(execution: Execution) -> str:
     return f"{execution.ranks} rank{'s' if execution.ranks > 1 else ''} ({execution.parallel}{again})"
 
 
-@lru_cache(maxsize=64)
+def data_order(plan: Plan, run: PlannedRun) -> str:
+    """The hash of all batches that a run will see; it takes long for many steps, and is remembered."""
+    corpus = plan.corpus_of(run.variant)
+    return _order(run.seed_triple[1], corpus, run.budget.steps, run.training.batch, run.model.context)
+
+
+@lru_cache(maxsize=256)
 def _order(seed: int, corpus: Corpus, steps: int, batch: int, context: int) -> str:
     return planned_data_order(seed, corpus, steps=steps, batch=batch, context=context)
 
