@@ -6,6 +6,7 @@ import ast
 import subprocess
 from collections import Counter
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,17 @@ def test_a_folder_imports_only_folders_listed_before_it(name):
     allowed = {*LAYERS[: LAYERS.index(name) + 1]}
     wrong = {str(path.relative_to(SOURCE)): sorted(imported(tree(path)) - allowed) for path in paths}
     assert not {path: layers for path, layers in wrong.items() if layers}
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if (SOURCE / name).is_dir()])
+def test_a_folder_says_what_it_is_for_and_exports_names_that_exist(name):
+    source = tree(SOURCE / name / "__init__.py")
+    assert ast.get_docstring(source)
+    modules = [node for node in ast.walk(source) if isinstance(node, ast.ImportFrom) and "ablationlab" in node.module]
+    names = [alias.name for node in modules for alias in node.names if node.module != "ablationlab.core.lazy"]
+    face = import_module(f"ablationlab.{name}")
+    assert all(hasattr(face, each) for each in names)
+    assert names or name in ("cli", "instrument")  # one starts a program, the other only holds folders with faces
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import corrections, tasks_listed
 from ablationlab.core.format import plain
 from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
+from ablationlab.records.settings import Hypothesis
 
 from . import test_interactions
 from .builder import build, study
@@ -23,10 +24,28 @@ def told(*found, **more) -> str:
     return plain(answer(made, decide(made)))
 
 
+def test_a_hypothesis_about_another_metric_keeps_its_own_sentence():
+    worse = {"direction": "higher", "role": "secondary", "sensitive": True, "delta": -0.08, "low": -0.1, "high": -0.06}
+    fewshot = comparison("macro_accuracy_fewshot", "worse", **worse)
+    asked = [
+        {"name": "H0", "statement": "No change.", "rule": "no-change", "metric": "macro_accuracy"},
+        {"name": "H1a", "statement": "Worse.", "rule": "worse-though-smoother", "metric": "macro_accuracy_fewshot"},
+    ]
+    text = told(
+        comparison("macro_accuracy", "worse", **worse),
+        fewshot,
+        SMOOTHER,
+        stable=stability(),
+        hypotheses=tuple(Hypothesis(**each) for each in asked),
+    )
+    assert "layernorm is worse in macro accuracy (H0 rejected)." in text
+    assert "layernorm is worse in few-shot macro accuracy, although training is smoother (H1a supported)." in text
+
+
 def test_hypotheses_follow_the_decision_and_one_sentence_answers_both():
     text = told(accuracy("worse", delta=-0.08, low=-0.1, high=-0.06), SMOOTHER, stable=stability())
     assert text.startswith("Keep the baseline (none)")
-    assert "layernorm is worse in macro accuracy, although training is smoother (H1a supported, H0 rejected)." in text
+    assert "layernorm is worse in macro accuracy, although training is smoother (H0 rejected, H1a supported)." in text
     assert text.endswith(
         "Whether stability is restored stays open: the baseline is stable in every regime (H1b undecided)."
     )

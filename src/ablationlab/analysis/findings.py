@@ -119,19 +119,33 @@ def stability_tested(verdict: Verdict) -> bool:
 
 def judged(analysis: Analysis, verdict: Verdict, *, stability: bool) -> list[str]:
     """A sentence for each hypothesis: about *stability*, or the others; those that one sentence answers share it."""
-    told: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for name, known in verdict.hypotheses.items():
         if (known.rule == "restores-stability") is stability:
-            told.setdefault(_judged(analysis, verdict, known), []).append(f"{name} {known.status}")
-    worse = [text for text in told if text.endswith(_SMOOTHER)]
-    for text in [text for text in told if any(text != whole and whole.startswith(text) for whole in worse)]:
-        told[next(whole for whole in worse if whole.startswith(text))] += told.pop(text)
+            text = _judged(analysis, verdict, _answered_by(analysis, verdict, known))
+            sentences.setdefault(text, []).append(f"{name} {known.status}")
     return [
-        f"{_capital(text) if _plain(analysis, text) else text} ({', '.join(names)})." for text, names in told.items()
+        f"{_capital(text) if _plain(analysis, text) else text} ({', '.join(names)})."
+        for text, names in sentences.items()
     ]
 
 
-_SMOOTHER: Final = ", although training is smoother"
+def _answered_by(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> HypothesisVerdict:
+    """The hypothesis whose sentence says all that this one's would: a change, and that training is smoother besides."""
+    if known.reason is not HypothesisReason.CHANGED or known.metric == analysis.primary:
+        return known
+    whole = (
+        other
+        for other in verdict.hypotheses.values()
+        if (other.reason, other.metric) == (HypothesisReason.WORSE_AND_SMOOTHER, known.metric)
+        and _evidence(analysis, other) == _evidence(analysis, known)
+    )
+    return next(whole, known)
+
+
+def _evidence(analysis: Analysis, known: HypothesisVerdict) -> list[Comparison]:
+    """The comparisons of its own metric that decided."""
+    return [each for each in analysis.comparisons if each.id in known.evidence and each.metric == known.metric]
 
 
 def _plain(analysis: Analysis, text: str) -> bool:
@@ -142,14 +156,14 @@ def _plain(analysis: Analysis, text: str) -> bool:
 def _judged(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> str:
     if known.rule == "restores-stability":
         return _restores(analysis, verdict, known)
-    evidence = [one for one in analysis.comparisons if one.id in known.evidence and one.metric == known.metric]
+    evidence = _evidence(analysis, known)
     metric = name_of(evidence[0]) if evidence else metric_name(known.metric or "")
     match known.reason:
         case HypothesisReason.WORSE_AND_SMOOTHER:
             if known.metric == analysis.primary:  # that it is worse was said
                 names = list(dict.fromkeys(comparison.variant for comparison in evidence))
                 return f"{listed(names)} {_verb(len(names), 'train')} more smoothly even so"
-            return f"{_outcomes(analysis, evidence)} in {metric}{_SMOOTHER}"
+            return f"{_outcomes(analysis, evidence)} in {metric}, although training is smoother"
         case HypothesisReason.CHANGED:
             return f"{_outcomes(analysis, evidence)} in {metric}"
         case HypothesisReason.WORSE_NOT_SMOOTHER:

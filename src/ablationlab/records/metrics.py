@@ -360,6 +360,8 @@ _WHOLE = {
     "lr": "learning rate",
     "lr_sensitivity": "learning-rate sensitivity",
     "curve_loss": "validation loss along training",
+    "macro_accuracy_fewshot": "few-shot macro accuracy",
+    "mean_task_accuracy_fewshot": "few-shot mean task accuracy",
     "ece": "calibration error (ECE)",
 }
 
