@@ -470,6 +470,9 @@ def test_every_moment_of_a_new_evaluation_is_readable_and_a_change_in_between_is
     (run.path / name).write_bytes(old)
     with pytest.raises(AlteredError, match=name):
         _evaluation(folder)
+    seal_evaluation(run, {name: newer})  # killed before it is scored again: what was altered is so still
+    with pytest.raises(AlteredError, match=name):
+        _evaluation(folder)
 
 
 def _evaluation(folder: Path):

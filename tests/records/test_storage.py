@@ -20,6 +20,7 @@ from ablationlab.records.storage import (
     content_hash,
     create,
     new_folder,
+    numbered,
     read_json,
     replace,
     sha256_file,
@@ -422,3 +423,18 @@ def test_a_lock_is_a_file_of_its_folder_or_none(tmp_path, kind):
     assert lock.holder() == "unknown" or kind == "link"
     assert outside.exists() == (kind == "link")
     assert kind != "link" or outside.read_text() == "precious"
+
+
+def test_a_copy_of_a_numbered_record_is_not_another_one(tmp_path):
+    for name in ("0001.json", "0001 copy.json", "00010.json", "0002.json"):
+        (tmp_path / name).touch()
+    assert [path.name for path in numbered(tmp_path)] == ["0001.json", "0002.json"]
+
+
+def test_a_folder_that_cannot_be_flushed_is_a_message(tmp_path, monkeypatch):
+    def fail(folder):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("ablationlab.records.storage.sync_folder", fail)
+    with pytest.raises(StorageError, match="Input/output error"):
+        create(tmp_path / "plan.lock", b"{}")

