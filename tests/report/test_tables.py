@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ablationlab.analysis import wording
 from ablationlab.core.errors import RecordError, StorageError
+from ablationlab.core.format import printable
 from ablationlab.pipeline import conclude
 from ablationlab.records.analysis import SweepAnalysis, SweepCurve
 from ablationlab.records.results import Results
@@ -129,7 +130,7 @@ def test_csv_can_be_read_back(values):
         if isinstance(value, bool) or value is None:
             assert found == {True: "true", False: "false", None: ""}[value]
         elif isinstance(value, str):
-            assert found in (value, f"'{value}")
+            assert found in (printable(value), f"'{printable(value)}")
         else:
             assert type(value)(found) == value
 
