@@ -37,8 +37,9 @@ from ablationlab.tasks import TaskRequest
 from ablationlab.training.formats import config_of, tensors_of
 from ablationlab.training.stack import Member, Stack
 
-#: A third of the default study's runs are baselines, whose halfway weights are put to the tasks too.
-CONTROLS = 1 / 3
+#: A quarter of the default study's runs are the gate's: their halfway weights are put to the tasks too, and nothing else is
+#: measured on them.
+GATE = 1 / 4
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -144,12 +145,12 @@ def main() -> None:
         scored = sum(scoring) * sum(len(rows) for _, rows in batches) / sum(len(rows) for _, rows in chosen)
         marked, read = marking * len(tasks) / len(tasks[:: options.part]), sum(tokens) * options.part
         training = median(steps) * options.steps
-        whole = (scored + marked) * (1 + CONTROLS) + read + lengths
+        whole = (scored + marked) * (1 + GATE) + (read + lengths) * (1 - GATE)
         print(f"training: {median(steps):.3f} s a step, {training:.0f} s a run of {options.steps} steps")
         print(
             f"evaluation: {whole:.0f} s a run: {int(len(tasks) * options.items)} items {scored:.0f} s, the harness "
-            f"{marked:.1f} s, a third of both again for the control; next tokens {read:.0f} s, length {lengths:.0f} s; "
-            f"once a process {building:.0f} s to build the tasks"
+            f"{marked:.1f} s, a quarter of both again for the gate; next tokens {read:.0f} s, length {lengths:.0f} s, "
+            f"three quarters of both; once a process {building:.0f} s to build the tasks"
         )
         print(f"evaluation / training = {whole / training:.2f}")
         if options.hf:
