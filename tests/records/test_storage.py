@@ -426,7 +426,7 @@ def test_a_lock_is_a_file_of_its_folder_or_none(tmp_path, kind):
 
 
 def test_a_copy_of_a_numbered_record_is_not_another_one(tmp_path):
-    for name in ("0001.json", "0001 copy.json", "00010.json", "0002.json"):
+    for name in ("0001.json", "0001 copy.json", "0001-old.json", "0002.json"):
         (tmp_path / name).touch()
     assert [path.name for path in numbered(tmp_path)] == ["0001.json", "0002.json"]
 

@@ -522,8 +522,8 @@ def is_folder(path: Path) -> bool:
 
 
 def numbered(folder: Path) -> list[Path]:
-    """The records 0001.json, 0002.json and so on of a folder, which need not be there."""
-    return sorted(folder.glob("[0-9][0-9][0-9][0-9].json")) if is_folder(folder) else []
+    """The records 0001.json, 0002.json and so on of a folder, which need not be there; a file named otherwise is none."""
+    return sorted(file for file in folder.glob("[0-9]*.json") if file.stem.isdigit()) if is_folder(folder) else []
 
 
 def inside(root: Path, name: str) -> Path:
