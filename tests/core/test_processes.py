@@ -223,6 +223,7 @@ INTERRUPTED = """
 import os, signal, threading, time
 from ablationlab.core import processes
 processes.usable_cores = lambda: 2
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where a shell in the background ignores it
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     processes.in_threads(lambda _: time.sleep(600), range(2))
