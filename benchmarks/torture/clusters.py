@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def two_nodes() -> Iterator[Any]:
     cluster = Cluster()
     try:
         for more in ({"include_dashboard": False}, {}):
-            _start(lambda more=more: cluster.add_node(**size, **more))
+            _start(partial(cluster.add_node, **size, **more))
         yield cluster
     finally:
         cluster.shutdown()
