@@ -77,13 +77,13 @@ def write_study(folder: Path) -> Path:
 
 def write_replication(folder: Path) -> None:
     """An empty replication.json, to be damaged."""
-    texts = dict.fromkeys(("table", "title", "about", "citation", "date", "table_hash", "study"), "x")
+    texts = dict.fromkeys(("table", "title", "about", "table_hash", "study"), "x")
     nothing = dict.fromkeys(("changed", "changed_beside", "figures", "directions"), ())
     plan_hash = Plan.read(folder / "plan.lock").plan_hash
     record = {
         **texts,
         **nothing,
-        "url": None,
+        "source": {"citation": "x", "date": "x"},
         "source_hash": plan_hash,
         "runs_ended": 6,
         "runs_planned": 6,

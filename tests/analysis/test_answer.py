@@ -10,7 +10,13 @@ from ablationlab.analysis.findings import at_places, crossed, replicated
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import corrections, tasks_listed
 from ablationlab.core.format import plain
-from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
+from ablationlab.records.replication import (
+    PublishedDirection,
+    PublishedFigure,
+    ReplicatedDirection,
+    ReplicatedFigure,
+    Replication,
+)
 from ablationlab.records.settings import Hypothesis
 
 from . import test_interactions
@@ -90,14 +96,16 @@ def test_without_an_effect_that_is_shown_the_answer_says_so(tmp_path):
     )
 
 
-def direction(outcome: str, variant: str = "geglu", regime: str = "default", **more) -> ReplicatedDirection:
-    given = dict.fromkeys(ReplicatedDirection.model_fields)
-    given |= {"metric": "validation_loss", "variant": variant, "regime": regime, "beside": False, "outcome": outcome}
-    return ReplicatedDirection.model_construct(**(given | more))
+def direction(outcome: str, variant: str = "geglu", regime: str = "default") -> ReplicatedDirection:
+    published = PublishedDirection(
+        metric="validation_loss", variant=variant, sign="lower", published_as="better", regime=regime
+    )
+    return ReplicatedDirection.model_construct(published=published, regime=regime, outcome=outcome)
 
 
 def figure(outcome: str, *, same: bool = True) -> ReplicatedFigure:
-    return ReplicatedFigure.model_construct(outcome=outcome, beside=False, same_definition=same)
+    published = PublishedFigure.model_construct(regime="default", same_definition=same)
+    return ReplicatedFigure.model_construct(published=published, regime="default", outcome=outcome)
 
 
 def publication(directions=(), figures=(), changed=()) -> Replication:

@@ -301,10 +301,11 @@ def test_energy_and_replication_carry_their_own_hash_but_for_replications_of_ear
     Energy(plan_hash=plan_hash, began=NOON, seconds=60, readings=(EnergyReading(source="rapl", joules=5.0),)).create(
         energy
     )
-    empty = dict.fromkeys(("table", "title", "about", "citation", "date", "table_hash", "study"), "x")
+    empty = dict.fromkeys(("table", "title", "about", "table_hash", "study"), "x")
+    source = {"citation": "x", "date": "x"}
     nothing = dict.fromkeys(("changed", "changed_beside", "figures", "directions"), ())
     Replication(
-        **empty, **nothing, url=None, source_hash=plan_hash, runs_ended=1, runs_planned=1, level=0.95
+        **empty, **nothing, source=source, source_hash=plan_hash, runs_ended=1, runs_planned=1, level=0.95
     ).create(replication)  # fmt: skip
     if old:
         replication.write_text(without_seal(replication))

@@ -49,7 +49,7 @@ _OUTCOMES: Final[Mapping[DirectionOutcome, str]] = {
 def replicated(replication: Replication) -> str:
     """Whether the published results come back."""
     directions = [direction for direction in replication.directions if not direction.beside]
-    known = [one for one in replication.figures if not one.beside and one.outcome in ("within", "outside")]
+    known = [figure for figure in replication.figures if not figure.beside and figure.outcome in ("within", "outside")]
     texts = [_directions(directions)] if directions else []
     if known:
         texts.append(f"{compatible(known, replication.level)}.")
@@ -60,8 +60,9 @@ def replicated(replication: Replication) -> str:
 
 def compatible(known: Sequence[ReplicatedFigure], of: float) -> str:
     """How many published figures the interval of the difference to ours, at level *of*, allows; without a full stop."""
-    within, interval = sum(one.outcome == "within" for one in known), f"the {level(of)} interval of the difference"
-    other = sum(not one.same_definition for one in known)
+    within = sum(figure.outcome == "within" for figure in known)
+    interval = f"the {level(of)} interval of the difference"
+    other = sum(not figure.published.same_definition for figure in known)
     note = f" ({count_word(other)} {'is' if other == 1 else 'are'} not defined as ours)" if other else ""
     if len(known) == 1:
         return f"For the one published figure, {interval} {'includes' if within else 'does not include'} 0{note}"
@@ -80,7 +81,7 @@ def _directions(directions: Sequence[ReplicatedDirection]) -> str:
         text += f" {'is' if len(found) == 1 else 'are'} found here too"
         if len(found) < len(directions):
             regimes = dict.fromkeys(direction.regime for direction in directions)
-            places = grouped((direction.regime, direction.variant) for direction in found)
+            places = grouped((direction.regime, direction.published.variant) for direction in found)
             where = [
                 f"{listed(dict.fromkeys(names))}{f' {at_places([regime])}' if len(regimes) > 1 else ''}"
                 for regime, names in places.items()

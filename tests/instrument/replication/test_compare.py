@@ -80,10 +80,10 @@ def test_a_figure_holds_both_means_and_welchs_interval(flipped):
     wanted = difference_of_means(values_of("none"), 2.1, n=3, sd=0.1, rounding=0.05)
     assert none.mean == pytest.approx(np.mean(values_of("none")))
     assert none.sd == pytest.approx(np.std(values_of("none"), ddof=1))
-    assert (none.low, none.high, none.method) == (wanted.low, wanted.high, "welch")
+    assert (none.difference, wanted.method) == (wanted, "welch")
     assert (none.outcome, layernorm.outcome) == ("within", "outside")
     assert [one.seed for one in none.values] == [1, 2, 3, 4, 5]
-    assert layernorm.difference == pytest.approx(np.mean(values_of("layernorm")) - 1.0)
+    assert layernorm.difference.estimate == pytest.approx(np.mean(values_of("layernorm")) - 1.0)
     told = plain(" ".join(words.conclusions(found)))
     assert "For one of two published figures, the 95 % interval of the difference includes 0: loss of none" in told
     assert "are not reproduced: loss of layernorm (1 published" in told
@@ -101,9 +101,9 @@ def test_a_signs_interval_is_not_said_to_have_the_level_of_the_figures(flipped):
 
 
 def test_without_a_published_spread_ours_predicts(flipped):
-    (one,) = replicate(table(figures=[figure(values={"none": {"mean": 2.1, "n": 1}})]), flipped).figures
+    (only,) = replicate(table(figures=[figure(values={"none": {"mean": 2.1, "n": 1}})]), flipped).figures
     wanted = difference_of_means(values_of("none"), 2.1, n=1)
-    assert (one.low, one.high, one.method) == (wanted.low, wanted.high, "prediction")
+    assert (only.difference, wanted.method) == (wanted, "prediction")
 
 
 @pytest.mark.parametrize(("take", "pick"), [("minimum", min), ("maximum", max), ("last", lambda losses: losses[-1])])
@@ -118,8 +118,9 @@ def test_a_sign_that_flips_between_regimes_is_said(flipped):
     own, beside = found.directions
     assert (own.regime, own.beside, own.outcome) == ("default", False, "transfers")
     assert (beside.regime, beside.beside, beside.outcome) == ("hot", True, "reversed")
-    assert own.delta == pytest.approx(np.mean(np.subtract(values_of("layernorm"), values_of("none"))))
-    assert own.low < own.delta < own.high < 0 < beside.low
+    delta, low, high = own.estimate
+    assert delta == pytest.approx(np.mean(np.subtract(values_of("layernorm"), values_of("none"))))
+    assert low < delta < high < 0 < beside.estimate[1]
     assert any("The sign flips: layernorm − none" in text for text in words.conclusions(found))
 
 
@@ -148,7 +149,7 @@ def test_a_direction_is_decided_by_test_and_equivalence(tmp_path, effect, spread
     (one,) = replicate(table(directions=[{**SIGN, "sign": sign}]), tmp_path).directions
     assert one.outcome == outcome
     assert one.reason == {"absent": "equivalent", "undecided": "no-difference-shown"}.get(outcome, "difference-shown")
-    assert one.comparison == "validation_loss/default/layernorm:none"
+    assert one.comparison.id == "validation_loss/default/layernorm:none"
 
 
 def test_what_is_not_there_is_said_and_not_invented(tmp_path):
@@ -202,7 +203,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
 def recorded(flipped: Path) -> Path:
     """That study with its conclusions and a replication whose texts are hostile."""
     conclude(flipped)
-    values = {"none": {"mean": 2.1, "sd": 0.1, "n": 3}, "layernorm": {"mean": 1.0, "n": 3}}
+    values = {"none": {"runs": [2.1, 2.2, 2.0]}, "layernorm": {"mean": 1.0, "n": 3}}
     whole = table(
         title=EVIL,
         about=EVIL,
@@ -214,9 +215,12 @@ def recorded(flipped: Path) -> Path:
     return flipped
 
 
-def test_the_record_reads_back_whole(recorded):
+def test_the_record_reads_back_whole_with_what_was_published_and_what_the_analysis_found(recorded):
     found = Replication.read(recorded / "replication.json")
     assert found.to_bytes() == (recorded / "replication.json").read_bytes()
+    assert found.figures[0].published_value.runs == (2.1, 2.2, 2.0)
+    compared = Results.open(recorded).analysis.comparisons
+    assert all(direction.comparison in compared for direction in found.directions)
 
 
 def test_page_tables_and_paper_show_it_escaped(recorded):

@@ -74,7 +74,7 @@ def test_it_trains_compares_and_writes_and_the_second_time_only_compares(cli, tm
     assert len(by_run) == 3
     for run, value in by_run.items():
         assert Result.read(results.run(run).result).metrics["perplexity"] == value
-    assert {one.metric for one in found.figures} == {"perplexity", "curve_loss"}
+    assert {figure.published.metric for figure in found.figures} == {"perplexity", "curve_loss"}
     assert found.figures[2].outcome in ("within", "outside")
     before = {file: file.stat().st_mtime_ns for file in results.runs.rglob("*.json")}
     code, again, _ = cli("replicate", path, "--results", "there")

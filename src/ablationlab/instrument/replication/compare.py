@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.dataset import Absent, absent
-from ablationlab.analysis.dataset import Value as AnalysisValue
+from ablationlab.analysis.dataset import Absent, Value, absent
 from ablationlab.analysis.stability import EndedRun, ended_run, value_of
 from ablationlab.core.errors import RecordError
-from ablationlab.instrument.replication.published_table import Direction, PublishedFigure, PublishedTable, Value
+from ablationlab.instrument.replication.published_table import PublishedTable
 from ablationlab.records.analysis import Absence, Analysis, Comparison
 from ablationlab.records.metrics import Metric
 from ablationlab.records.replication import (
@@ -22,6 +21,8 @@ from ablationlab.records.replication import (
     DirectionOutcome,
     DirectionReason,
     FigureOutcome,
+    PublishedDirection,
+    PublishedFigure,
     ReplicatedDirection,
     ReplicatedFigure,
     Replication,
@@ -52,11 +53,7 @@ def replicate(
     sealed = plan.study
     analysis = analysis if analysis is not None else analyze(read_results(folder, None))
     own = [(run, ended_run(run)) for run in results.compared]
-    figures = [
-        _figure(figure, variant, value, regime, own)
-        for figure, regime in _places(table)
-        for variant, value in figure.values.items()
-    ]
+    figures = [_figure(figure, variant, regime, own) for figure, regime in _places(table) for variant in figure.values]
     directions = [
         _direction(direction, regime, analysis, plan.metrics.get(direction.metric))
         for direction in table.directions
@@ -66,9 +63,7 @@ def replicate(
         table=table.name,
         title=table.title,
         about=table.about,
-        citation=table.source.citation,
-        date=table.source.date,
-        url=table.source.url,
+        source=table.source,
         table_hash=content_hash(table.model_dump(mode="json")),
         study=sealed.name,
         source_hash=plan.plan_hash,
@@ -88,7 +83,7 @@ def _places(table: PublishedTable) -> list[tuple[PublishedFigure, str]]:
     return own + [(figure, regime) for regime in table.beside for figure, where in own if where == DEFAULT_REGIME]
 
 
-def _value(run: Run, ended: EndedRun | None, figure: PublishedFigure) -> AnalysisValue:
+def _value(run: Run, ended: EndedRun | None, figure: PublishedFigure) -> Value:
     """The number of *run* that is compared with a published figure, or why there is none."""
     if figure.take is None or ended is None or ended.result.status == "diverged":
         return value_of(ended, figure.metric)
@@ -100,7 +95,7 @@ def _value(run: Run, ended: EndedRun | None, figure: PublishedFigure) -> Analysi
 
 
 def _figure(
-    figure: PublishedFigure, variant: str, published: Value, regime: str, runs: Sequence[tuple[Run, EndedRun | None]]
+    figure: PublishedFigure, variant: str, regime: str, runs: Sequence[tuple[Run, EndedRun | None]]
 ) -> ReplicatedFigure:
     values: list[RunValue] = []
     missing: list[RunWithoutValue] = []
@@ -113,81 +108,47 @@ def _figure(
         else:
             values.append(RunValue(run=run.id, seed=run.seed, value=value))
     numbers = np.array([seen.value for seen in values])
-    mean = sd = difference = low = high = None
+    difference = None
     outcome: FigureOutcome = "not-measured"
-    method = status = None
     if values:
-        made = difference_of_means(
-            numbers, published.mean, n=published.n, sd=published.sd, rounding=figure.rounding, level=LEVEL
+        theirs = figure.values[variant]
+        difference = difference_of_means(
+            numbers, theirs.mean, n=theirs.n, sd=theirs.sd, rounding=figure.rounding, level=LEVEL
         )
-        mean, difference = float(numbers.mean()), made.estimate
-        sd = float(numbers.std(ddof=1)) if numbers.size > 1 else None
-        low, high, method, status = made.low, made.high, made.method, made.status
-        outcome = "no-interval" if made.holds_zero is None else "within" if made.holds_zero else "outside"
+        holds_zero = difference.holds_zero
+        outcome = "no-interval" if holds_zero is None else "within" if holds_zero else "outside"
     return ReplicatedFigure(
-        metric=figure.metric,
-        take=figure.take,
-        published_as=figure.published_as,
-        definition=figure.definition,
-        same_definition=figure.same_definition,
-        note=figure.note,
+        published=figure,
         regime=regime,
-        beside=regime != figure.regime,
         variant=variant,
-        published=published.mean,
-        published_sd=published.sd,
-        published_n=published.n,
-        digits=figure.digits,
         values=tuple(values),
         missing=tuple(missing),
-        mean=mean,
-        sd=sd,
+        mean=float(numbers.mean()) if values else None,
+        sd=float(numbers.std(ddof=1)) if numbers.size > 1 else None,
         difference=difference,
-        low=low,
-        high=high,
-        level=LEVEL,
-        method=method,
-        status=status,
         outcome=outcome,
     )
 
 
-def _direction(direction: Direction, regime: str, analysis: Analysis, metric: Metric | None) -> ReplicatedDirection:
+def _direction(
+    direction: PublishedDirection, regime: str, analysis: Analysis, metric: Metric | None
+) -> ReplicatedDirection:
     comparison = analysis.comparison(direction.metric, regime, direction.variant, direction.reference)
     outcome, reason = _judged(direction, comparison)
-    interval = None if comparison is None else comparison.main_interval
     of_stability = metric is not None and metric.family == "stability"
     defined = comparison or metric
     return ReplicatedDirection(
-        metric=direction.metric,
-        published_as=direction.published_as,
-        note=direction.note,
+        published=direction,
         regime=regime,
-        beside=regime != direction.regime,
-        variant=direction.variant,
-        reference=direction.reference,
-        sign=direction.sign,
-        pairs=len(direction.pairs),
-        contrary=direction.contrary,
-        comparison=None if comparison is None else comparison.id,
-        label=None if comparison is None else comparison.label,
-        n=0 if comparison is None else comparison.n,
-        delta=None if comparison is None else comparison.delta,
-        low=None if interval is None else interval.low,
-        high=None if interval is None else interval.high,
+        comparison=comparison,
         transform="identity" if defined is None else defined.transform,
-        unit="" if defined is None else defined.unit,
-        p_adjusted=None if comparison is None else comparison.p_adjusted,
         outcome=outcome,
         reason=reason,
-        smallest_effect=None if comparison is None else comparison.smallest_effect,
-        survivors_only=comparison is not None and any(c.code == "survivors-only" for c in comparison.caveats),
-        sensitivity=None if comparison is None else comparison.sensitivity,
         unstable=tuple(_unstable(direction, regime, analysis)) if of_stability else (),
     )
 
 
-def _judged(direction: Direction, comparison: Comparison | None) -> tuple[DirectionOutcome, DirectionReason]:
+def _judged(direction: PublishedDirection, comparison: Comparison | None) -> tuple[DirectionOutcome, DirectionReason]:
     """By the corrected test of the analysis; an effect shown to be smaller than the smallest that matters is absent."""
     if comparison is None or comparison.delta is None:
         return "not-measured", "no-comparison"
@@ -201,7 +162,7 @@ def _judged(direction: Direction, comparison: Comparison | None) -> tuple[Direct
     return "undecided", "no-difference-shown"
 
 
-def _unstable(direction: Direction, regime: str, analysis: Analysis) -> Iterator[UnstableRuns]:
+def _unstable(direction: PublishedDirection, regime: str, analysis: Analysis) -> Iterator[UnstableRuns]:
     for name in (direction.reference, direction.variant):
         arm = None if analysis.stability is None else analysis.stability.arm(name, regime)
         if arm is not None:

@@ -6,19 +6,18 @@ an effect, for results at another scale than ours, where values cannot be compar
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ablationlab.core.errors import AblationLabError, Problem, PublishedError, UnknownNameError
 from ablationlab.core.problems import problems_of
-from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
-from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Count, Frozen, NonNegative, Study, validated
+from ablationlab.records.replication import Publication, PublishedDirection, PublishedFigure, Text
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Frozen, Study, validated
 from ablationlab.records.storage import slug, user_tables
 from ablationlab.study.places import unchecked_tables
 from ablationlab.study.variants import VARIANTS
@@ -27,156 +26,6 @@ from ablationlab.study.variants import VARIANTS
 FOLDER = Path(__file__).parent / "published"
 #: The studies of a checkout; an installed package has none.
 CHECKOUT = Path(__file__).parents[4] / "studies"
-
-
-def _printable(text: str) -> str:
-    # These texts reach terminals and pages; an escape sequence has no place in any of them.
-    if any(not (char.isprintable() or char in "\n\t") for char in text):
-        raise ValueError("contains characters that cannot be printed")
-    return " ".join(text.split())
-
-
-def _metric(name: str, info: ValidationInfo) -> Metric:
-    """The metric as the results that are compared define it, or as the registry does."""
-    metrics: Mapping[str, Metric] = (info.context or {}).get("metrics") or dict(METRICS.items())
-    if name not in metrics:
-        raise UnknownNameError("metric", name, metrics)
-    return metrics[name]
-
-
-Text = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_printable)]
-Note = Annotated[str, Field(max_length=2000), AfterValidator(_printable)]
-Take = Literal["minimum", "maximum", "last"]
-Sign = Literal["lower", "higher"]
-
-
-class Publication(Frozen):
-    """Where the figures were published."""
-
-    citation: Text
-    date: Text
-    url: str | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _is_an_address(cls, url: str | None) -> str | None:
-        if url is not None and not re.fullmatch(r"https?://[^\s<>\"']{3,500}", url):
-            raise ValueError("an address starts with https:// or http:// and has no spaces, quotes or angle brackets")
-        return url
-
-
-class Value(Frozen):
-    """A published mean of *n* runs, and their standard deviation where it was published; or the ``runs`` themselves, which
-    give all three.
-    """
-
-    mean: float
-    n: Count
-    sd: NonNegative | None = None
-    runs: tuple[float, ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_runs(cls, data: Any) -> Any:
-        runs = data.get("runs") if isinstance(data, dict) else None
-        if not isinstance(runs, list | tuple) or not all(isinstance(run, int | float) for run in runs):
-            return data
-        if not runs:
-            raise ValueError("runs is empty: give the value of every run, or mean and n")
-        if set(data) != {"runs"}:
-            raise ValueError("runs gives mean, sd and n: give either the runs or those")
-        return {"runs": tuple(runs), "mean": mean(runs), "n": len(runs), "sd": stdev(runs) if len(runs) > 1 else None}
-
-    @model_validator(mode="after")
-    def _spread_needs_two(self) -> Self:
-        if self.sd is not None and self.n < 2:
-            raise ValueError(f"sd = {self.sd:g} of n = {self.n}: a standard deviation needs two runs or more")
-        return self
-
-
-class PublishedFigure(Frozen):
-    """One published metric of one or more variants.
-
-    ``metric`` is ours (`ablationlab metrics`); a metric that has a number per step needs ``take``. ``definition`` is the
-    publication's own; where it is known to be another than ours, ``same_definition`` is false and ``note`` says how.
-    """
-
-    metric: str
-    published_as: Text
-    definition: Text
-    values: Annotated[dict[str, Value], Field(min_length=1)]
-    regime: str = DEFAULT_REGIME
-    take: Take | None = None
-    digits: Annotated[int, Field(ge=0, le=12)] | None = None
-    same_definition: bool = True
-    note: Note = ""
-
-    @field_validator("metric")
-    @classmethod
-    def _metric_exists(cls, name: str, info: ValidationInfo) -> str:
-        if _metric(name, info).level not in ("run", "step"):
-            raise ValueError(f"{name!r} is not a number of a run; a figure needs one per run or per step")
-        return name
-
-    @model_validator(mode="after")
-    def _take_fits(self, info: ValidationInfo) -> Self:
-        per_step = _metric(self.metric, info).level == "step"
-        if per_step and self.take is None:
-            raise ValueError(
-                f"{self.metric!r} is a number per step: take = 'minimum', 'maximum' or 'last' says which one"
-            )
-        if not per_step and self.take is not None:
-            raise ValueError(f"take belongs to a metric per step; {self.metric!r} is one number per run")
-        return self
-
-    @property
-    def rounding(self) -> float:
-        """Half a unit of the last published digit."""
-        return 0.0 if self.digits is None else 0.5 * 10.0**-self.digits
-
-
-class PublishedPair(Frozen):
-    """One published comparison behind a direction: what it was measured on, and both values."""
-
-    what: Text
-    variant: float
-    reference: float
-
-
-class Direction(Frozen):
-    """A published sign: ``metric`` of ``variant`` is lower, or higher, than that of ``reference``.
-
-    ``pairs`` are the published numbers behind it, where there are any; one that points the other way is counted and shown.
-    """
-
-    metric: str
-    variant: str
-    sign: Sign
-    published_as: Text
-    reference: str = "none"
-    regime: str = DEFAULT_REGIME
-    pairs: tuple[PublishedPair, ...] = ()
-    note: Note = ""
-
-    @field_validator("metric")
-    @classmethod
-    def _metric_exists(cls, name: str, info: ValidationInfo) -> str:
-        if _metric(name, info).level == "step":
-            raise ValueError(f"{name!r} is a number per step; a direction needs one per run or per sweep")
-        return name
-
-    @model_validator(mode="after")
-    def _sweep_metrics(self, info: ValidationInfo) -> Self:
-        over_sweep = _metric(self.metric, info).level == "sweep"
-        if over_sweep != (self.regime == SWEEP):
-            wanted = f"regime = {SWEEP!r}" if over_sweep else f"another regime than {SWEEP!r}"
-            raise ValueError(f"{self.metric!r} needs {wanted}")
-        return self
-
-    @property
-    def contrary(self) -> int:
-        """Published pairs that do not have the sign."""
-        return sum((pair.variant < pair.reference) != (self.sign == "lower") for pair in self.pairs)
 
 
 class PublishedTable(Frozen):
@@ -194,7 +43,7 @@ class PublishedTable(Frozen):
     source: Publication
     study: Annotated[str, Field(min_length=1, max_length=300)]
     figures: tuple[PublishedFigure, ...] = ()
-    directions: tuple[Direction, ...] = ()
+    directions: tuple[PublishedDirection, ...] = ()
     beside: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
 
@@ -245,8 +94,9 @@ def load_table(path: Path, plan: Plan | None = None) -> PublishedTable:
         raise PublishedError(str(path), [Problem("", str(error))]) from error
     problems = []
     table = None
+    metrics = dict(METRICS.items()) if plan is None else plan.metrics
     try:
-        table = validated(PublishedTable, data, context={"metrics": None if plan is None else plan.metrics})
+        table = validated(PublishedTable, data, context={"metrics": metrics})
     except ValidationError as error:
         problems += problems_of(error, PublishedTable, data)
     known = plan.variants if plan is not None else [*VARIANTS, *_defined_variants(data.get("study"), path)]

@@ -32,12 +32,12 @@ _FEW = 6
 
 def published(figure: ReplicatedFigure) -> str:
     """The published value as it was printed, and of how many runs."""
-    if figure.digits is None:
-        mean, sd = setting(figure.published), None if figure.published_sd is None else setting(figure.published_sd)
-    else:
-        mean = fixed(figure.published, figure.digits)
-        sd = None if figure.published_sd is None else fixed(figure.published_sd, figure.digits)
-    return f"{mean}{'' if sd is None else f' ± {sd}'} ({figure.published_n})"
+    value, digits = figure.published_value, figure.published.digits
+
+    def printed(number: float) -> str:
+        return setting(number) if digits is None else fixed(number, digits)
+
+    return f"{printed(value.mean)}{'' if value.sd is None else f' ± {printed(value.sd)}'} ({value.n})"
 
 
 def ours(figure: ReplicatedFigure) -> str:
@@ -47,22 +47,19 @@ def ours(figure: ReplicatedFigure) -> str:
 
 def difference(part: ReplicatedFigure | ReplicatedDirection) -> Difference:
     """Ours − published, or variant − reference, with its interval."""
-    if isinstance(part, ReplicatedFigure):
-        return format_difference(part.difference, part.low, part.high)
-    return format_difference(part.delta, part.low, part.high)
+    return format_difference(*part.estimate)
 
 
 def figure_name(figure: ReplicatedFigure) -> str:
     """What was published; a star where it is defined otherwise than ours, or not at all."""
-    return figure.published_as + ("" if figure.same_definition else " *")
+    return figure.published.published_as + ("" if figure.published.same_definition else " *")
 
 
 def claim(direction: ReplicatedDirection) -> str:
     """What was published, and how many of its own numbers say otherwise."""
-    contrary = (
-        f"; {direction.contrary} of {direction.pairs} published pairs the other way" if direction.contrary else ""
-    )
-    return direction.published_as + contrary
+    published = direction.published
+    pairs = f"{published.contrary} of {len(published.pairs)} published pairs"
+    return published.published_as + (f"; {pairs} the other way" if published.contrary else "")
 
 
 def transfers(direction: ReplicatedDirection) -> str:
@@ -72,12 +69,13 @@ def transfers(direction: ReplicatedDirection) -> str:
 
 
 def _direction_reasons(direction: ReplicatedDirection) -> Iterator[str]:
-    if direction.reason == "no-comparison":
+    comparison = direction.comparison
+    if direction.reason == "no-comparison" or comparison is None:
         yield "the records hold no such comparison"
     elif direction.reason == "not-sensitive":
-        yield "not sensitive at this scale: " + "; ".join(sensitivity_reasons(direction.sensitivity))
+        yield "not sensitive at this scale: " + "; ".join(sensitivity_reasons(comparison.sensitivity))
     elif direction.reason == "equivalent":
-        yield f"equivalent within {setting(direction.smallest_effect)}"
+        yield f"equivalent within {setting(comparison.smallest_effect)}"
     elif direction.reason == "no-difference-shown":
         yield "no difference is shown"
     if direction.survivors_only and direction.reason not in ("no-comparison", "not-sensitive"):
@@ -89,7 +87,7 @@ def _direction_reasons(direction: ReplicatedDirection) -> Iterator[str]:
 def figures_title(figures: Sequence[ReplicatedFigure], regime: str) -> str:
     """What a table of figures shows."""
     beside = "; for contrast: the publication does not cover it" if any(figure.beside for figure in figures) else ""
-    other = "; * another definition, or none" if any(not figure.same_definition for figure in figures) else ""
+    other = "; * another definition, or none" if any(not figure.published.same_definition for figure in figures) else ""
     return f"Regime {regime}{beside}: mean ± SD (runs); difference = ours − published{other}"
 
 
@@ -144,7 +142,7 @@ def _of_figures(own: Sequence[ReplicatedFigure], level: float) -> Iterator[str]:
         yield f"{compatible([*within, *outside], level)}: {_listed(within)}."
     if outside:
         yield f"These are not reproduced: {_listed(outside, values=True)}."
-    yield from dict.fromkeys(figure.note for figure in outside if figure.note)
+    yield from dict.fromkeys(figure.published.note for figure in outside if figure.published.note)
     if known > 1:
         chance = (1 - level) * known
         text = f"At {percent(level)} each, about {number(chance, 1)} of {known} would exclude 0 by chance alone"
@@ -157,31 +155,33 @@ def _of_figures(own: Sequence[ReplicatedFigure], level: float) -> Iterator[str]:
 
 def _flips(directions: Sequence[ReplicatedDirection]) -> Iterator[str]:
     """Where a sign is shown both in the publication's regime and, the other way, beside it."""
-    for direction in directions:
-        if direction.beside or direction.outcome not in ("transfers", "reversed") or direction.delta is None:
-            continue
-        same = (direction.metric, direction.variant, direction.reference)
-        for other in directions:
-            if not other.beside or (other.metric, other.variant, other.reference) != same or other.delta is None:
-                continue
-            if other.outcome in ("transfers", "reversed") and other.outcome != direction.outcome:
-                contrast = f"{direction.variant} − {direction.reference} in {direction.metric}"
-                here, there = (f"{number(d.delta, sign=True)} in regime {d.regime}" for d in (direction, other))
-                yield f"The sign flips: {contrast} is {here} and {there}."
+    shown = [direction for direction in directions if direction.outcome in ("transfers", "reversed")]
+    for own in (direction for direction in shown if not direction.beside):
+        variant, reference, metric = own.published.variant, own.published.reference, own.published.metric
+        for other in (direction for direction in shown if direction.beside and direction.outcome != own.outcome):
+            if (other.published.variant, other.published.reference, other.published.metric) == (
+                variant,
+                reference,
+                metric,
+            ):
+                here, there = (f"{number(d.estimate[0], sign=True)} in regime {d.regime}" for d in (own, other))
+                yield f"The sign flips: {variant} − {reference} in {metric} is {here} and {there}."
 
 
 def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:
     def shown(figure: ReplicatedFigure) -> str:
         if not values or figure.mean is None:
             return figure.variant
-        apart = (n for n in range(4, 16) if number(figure.mean, n) != number(figure.published, n))
+        theirs = figure.published_value.mean
+        apart = (n for n in range(4, 16) if number(figure.mean, n) != number(theirs, n))
         mean = number(figure.mean, next(apart, 4))
-        return f"{figure.variant} ({setting(figure.published)} published, {mean} here)"
+        return f"{figure.variant} ({setting(theirs)} published, {mean} here)"
 
-    by_metric = grouped((figure.published_as, shown(figure)) for figure in parts)
+    by_metric = grouped((figure.published.published_as, shown(figure)) for figure in parts)
     return "; ".join(f"{metric} of {', '.join(names)}" for metric, names in by_metric.items())
 
 
 def _contrast(direction: ReplicatedDirection) -> str:
     where = "" if direction.regime == "default" else f" ({direction.regime})"
-    return f"{direction.variant} {direction.sign} in {metric_name(direction.metric)} than {direction.reference}{where}"
+    published = direction.published
+    return f"{published.variant} {published.sign} in {metric_name(published.metric)} than {published.reference}{where}"

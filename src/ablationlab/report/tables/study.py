@@ -670,29 +670,32 @@ def figure_table(
 ) -> Table:
     """Published values, ours, the difference with its interval; with *definitions*, how each is defined there."""
     shown = replication.figures if figures is None else figures
-    first = {figure.published_as: figure for figure in reversed(shown)}
+    first = {figure.published.published_as: figure for figure in reversed(shown)}
     several = len({figure.regime for figure in shown}) > 1
-    rows = [
-        {
-            Column("figure", "Figure"): Cell.of(figure.published_as, words.figure_name(figure)),
-            Column("definition", "Definition", printed=definitions, below=True): Cell.of(
-                figure.definition, figure.definition if figure is first[figure.published_as] else ""
-            ),
-            Column("regime", "Regime", printed=several): Cell.name(figure.regime),
-            Column("variant", "Variant"): Cell.name(figure.variant),
-            Column("published", "Published", "right"): Cell.of(figure.published, words.published(figure)),
-            Column("ours", "Ours", "right"): Cell.of(figure.mean, words.ours(figure)),
-            Column("difference", "Difference", "right"): Cell.of(figure.difference, words.difference(figure).delta),
-            Column("low", f"{level(replication.level)} interval", "right"): Cell.of(
-                figure.low, words.difference(figure).interval
-            ),
-            Column("high", printed=False): Cell.of(figure.high),
-            Column("within", "0 within"): Cell.of(
-                figure.outcome, words.WITHIN[figure.outcome], tone=_WITHIN.get(figure.outcome, "")
-            ),
-        }
-        for figure in shown
-    ]
+    rows: list[Cells] = []
+    for figure in shown:
+        published, printed = figure.published, words.difference(figure)
+        delta, low, high = figure.estimate
+        rows.append(
+            {
+                Column("figure", "Figure"): Cell.of(published.published_as, words.figure_name(figure)),
+                Column("definition", "Definition", printed=definitions, below=True): Cell.of(
+                    published.definition, published.definition if figure is first[published.published_as] else ""
+                ),
+                Column("regime", "Regime", printed=several): Cell.name(figure.regime),
+                Column("variant", "Variant"): Cell.name(figure.variant),
+                Column("published", "Published", "right"): Cell.of(
+                    figure.published_value.mean, words.published(figure)
+                ),
+                Column("ours", "Ours", "right"): Cell.of(figure.mean, words.ours(figure)),
+                Column("difference", "Difference", "right"): Cell.of(delta, printed.delta),
+                Column("low", f"{level(replication.level)} interval", "right"): Cell.of(low, printed.interval),
+                Column("high", printed=False): Cell.of(high),
+                Column("within", "0 within"): Cell.of(
+                    figure.outcome, words.WITHIN[figure.outcome], tone=_WITHIN.get(figure.outcome, "")
+                ),
+            }
+        )
     caption = title or (
         f"Published figures ({replication.title}) beside ours: mean ± SD (runs); difference = ours − published, with its "
         f"{level(replication.level)} interval. A star: another definition, or none is given."
@@ -704,27 +707,31 @@ def direction_table(
     replication: Replication, links: Mapping[str, str] | None = None, *, reasons: bool = False
 ) -> Table:
     """Published signs beside our comparisons; with *reasons*, notes and why a sign does not transfer."""
-    notes = reasons and any(direction.note for direction in replication.directions)
+    notes = reasons and any(direction.published.note for direction in replication.directions)
     rows: list[Cells] = []
     for direction in replication.directions:
-        anchor = (links or {}).get(direction.comparison or "")
+        published, comparison = direction.published, direction.comparison
+        anchor = None if comparison is None else (links or {}).get(comparison.id)
         outcome = words.transfers(direction) if reasons else words.TRANSFERS[direction.outcome]
-        shown = words.difference(direction)
+        delta, low, high = direction.estimate
+        printed = words.difference(direction)
         rows.append(
             {
-                Column("published", "Published"): Cell.of(direction.published_as, words.claim(direction)),
-                Column("note", "Note", printed=notes, below=True): direction.note,
-                Column("variant", "Contrast"): Cell.contrast(direction.variant, direction.reference, anchor=anchor),
-                Column("reference", printed=False): direction.reference,
+                Column("published", "Published"): Cell.of(published.published_as, words.claim(direction)),
+                Column("note", "Note", printed=notes, below=True): published.note,
+                Column("variant", "Contrast"): Cell.contrast(published.variant, published.reference, anchor=anchor),
+                Column("reference", printed=False): published.reference,
                 Column("metric", "Metric", below=True): Cell.of(
-                    direction.metric, metric_name, note="log" if direction.transform == "log" else ""
+                    published.metric, metric_name, note="log" if direction.transform == "log" else ""
                 ),
                 Column("regime", "Regime"): Cell.name(direction.regime),
-                Column("sign", "Sign"): direction.sign,
-                Column("ours", "Ours", "right"): Cell.of(direction.delta, shown.delta),
-                Column("low", "Deciding interval", "right", below=True): Cell.of(direction.low, shown.interval),
-                Column("high", printed=False): direction.high,
-                Column("p_adjusted", "Adjusted p", "right"): Cell.of(direction.p_adjusted, p_value),
+                Column("sign", "Sign"): published.sign,
+                Column("ours", "Ours", "right"): Cell.of(delta, printed.delta),
+                Column("low", "Deciding interval", "right", below=True): Cell.of(low, printed.interval),
+                Column("high", printed=False): high,
+                Column("p_adjusted", "Adjusted p", "right"): Cell.of(
+                    None if comparison is None else comparison.p_adjusted, p_value
+                ),
                 Column("outcome", "Transfers"): Cell.of(
                     direction.outcome, outcome, tone=_TRANSFERS.get(direction.outcome, "")
                 ),

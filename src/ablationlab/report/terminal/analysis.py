@@ -398,7 +398,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def replication_view(replication: Replication, folder: Path) -> Iterator[RenderableType]:
     """Published, ours, the difference with its interval, and what follows."""
-    yield f"{replication.title}\n{replication.citation} ({replication.date})\n{replication.about}"
+    yield f"{replication.title}\n{replication.source.citation} ({replication.source.date})\n{replication.about}"
     yield from words.warnings(replication)
     for regime in dict.fromkeys(figure.regime for figure in replication.figures):
         figures = [figure for figure in replication.figures if figure.regime == regime]
