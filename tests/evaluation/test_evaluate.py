@@ -211,6 +211,18 @@ def test_running_it_again_scores_nothing_and_changes_no_byte(copy, cli):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_change_of_the_code_or_a_library_scores_again_and_says_why(copy, cli, monkeypatch):
+    options = ("--workers", "1", "--device", "cpu", "--no-throughput")
+    assert "scored again" not in cli("evaluate", copy, *options)[1]
+    code = next(iter(evaluations(copy).values())).how.versions["evaluation code"]
+    monkeypatch.setattr("ablationlab.evaluation.runs._code_hash", lambda: "0123456789abcdef")
+    _, output, _ = cli("evaluate", copy, *options)
+    text = " ".join(output.split())
+    assert "all nine runs are scored again, because only scores that are made alike can be compared: " in text
+    assert f"compared: evaluation code was {code[:12]}, is 0123456789ab" in text
+    assert "9 runs scored" in output
+
+
 def test_only_what_is_missing_is_scored_and_another_version_of_a_task_counts_as_missing(copy, cli):
     names = sorted(name for name in evaluations(copy) if not name.startswith("gate"))
     (copy / "runs" / names[0] / "evaluation.json").unlink()  # gone

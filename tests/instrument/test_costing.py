@@ -271,6 +271,22 @@ def test_hardware_is_a_number_and_a_name(text, count, name):
 def test_a_gpu_without_bf16_units_is_planned_at_its_fp32_rate():
     t4 = ACCELERATORS["t4"]
     assert t4.peak("bf16") == t4.peak("tf32") == t4.peak("fp32") == 8.1e12
+    chosen = outlook(load_study(ROOT / "studies" / "quick.toml", ["training.precision='auto'"]), parse_hardware("t4"))
+    assert chosen.precisions == ["fp32"]
+
+
+def test_a_precision_that_a_gpu_lacks_is_refused_as_it_would_be_there():
+    study = load_study(ROOT / "studies" / "quick.toml", ["training.precision='bf16'"])
+    with pytest.raises(PlanError, match="NVIDIA T4 has no bf16; use 'fp32' or 'auto'"):
+        outlook(study, parse_hardware("t4"))
+    assert outlook(study, parse_hardware("l4")).precisions == ["bf16"]
+
+
+@pytest.mark.parametrize(("hardware", "rate"), [("t4", "8.10 TFLOP/s in fp32"), ("a100", "19.5 TFLOP/s in fp32")])
+def test_the_assumed_rate_is_that_of_the_studys_precision(cli, hardware, rate):
+    output = cli("plan", ROOT / "studies" / "replication-final.toml", "--hardware", hardware)[1]
+    assert rate in output
+    assert "bf16" not in output
 
 
 def test_hardware_that_is_none_is_named_with_what_there_is():

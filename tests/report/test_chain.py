@@ -51,7 +51,7 @@ def test_an_untouched_folder_holds_from_the_plan_to_the_page(whole):
     states = {link.file: link.state for link in chain(whole)}
     assert states == {
         "plan.lock": "holds",
-        "deposit.json": "absent",
+        "deposit.json": "unchecked",
         "runs": "holds",
         "evaluation/suite.json": "holds",
         "analysis.json": "holds",
@@ -70,19 +70,35 @@ def test_a_changed_file_of_a_run_is_named(folder):
     assert broken(folder)[f"runs/{RUN}/metrics.jsonl"] == "is missing"
 
 
-def test_weights_that_are_not_kept_are_absent_and_a_missing_part_of_them_differs(folder):
+def test_weights_may_be_left_out_of_any_run_and_a_missing_part_of_them_differs(folder):
     runs = sorted((folder / "runs").iterdir())
     for run in runs:
         add_weights(run)
     assert broken(folder).keys() == {"analysis.json"}  # which names the seals of before
     shutil.rmtree(runs[0] / "checkpoints")
-    absent = {link.file: link.text for link in chain(folder) if link.state == "absent"}
-    assert absent["runs/*/checkpoints"] == f"not kept, so not checked, in {part(1, len(runs))}"
+    left_out = {link.file: link.text for link in chain(folder) if link.state == "not kept"}
+    some = (
+        f"left out of {part(1, len(runs))} runs that had it: {runs[0].name}"  # a loss would look the same: it is named
+    )
+    assert left_out == {"runs/*/checkpoints": some}
     assert broken(folder).keys() == {"analysis.json"}
     (runs[1] / "checkpoints" / "step-1" / "weights").unlink()
     assert broken(folder)[f"runs/{runs[1].name}/checkpoints/step-1/weights"] == "is missing"
     (runs[2] / "checkpoints" / "step-1" / "weights").write_text("others")
     assert broken(folder)[f"runs/{runs[2].name}/checkpoints/step-1/weights"] == "is not as it was sealed"
+
+
+def test_what_is_gone_while_its_companions_are_there_is_missing_and_the_last_line_says_so(folder, cli):
+    (folder / "runs" / RUN / "result.json").unlink()
+    (folder / "verdict.json").unlink()
+    lost = {link.file: link.text for link in chain(folder) if link.state == "missing"}
+    assert lost.keys() == {f"runs/{RUN}/result.json", "verdict.json"}
+    assert lost["verdict.json"] == "is not there, but analysis.json is; `ablationlab analyze` makes it again"
+    assert cli("verify", folder)[1].splitlines()[-1] == f"Missing: runs/{RUN}/result.json, verdict.json."
+    for name in ("analysis.json", "report.html", "statistics.md"):
+        (folder / name).unlink()
+    states = {link.file: link.state for link in chain(folder)}
+    assert (states["analysis.json"], states["verdict.json"]) == ("absent", "absent")
 
 
 def test_a_file_that_no_run_keeps_was_left_out_and_one_that_some_lack_is_missing(folder, cli):
@@ -93,7 +109,9 @@ def test_a_file_that_no_run_keeps_was_left_out_and_one_that_some_lack_is_missing
     (runs[0] / "metrics.jsonl").unlink()
     assert not broken(folder)
     code, output, _ = cli("verify", folder)
-    assert (code, output.splitlines()[-1]) == (0, "The chain holds. Not kept, so not checked: runs/*/metrics.jsonl.")
+    assert code == 0
+    assert output.splitlines()[-2:] == ["The chain holds.", "Not kept, so not checked: runs/*/metrics.jsonl."]
+    assert f"not kept  runs/*/metrics.jsonl  left out of {part(len(runs), len(runs))} runs that had it" in output
     before = (folder / "analysis.json").read_bytes()
     assert cli("analyze", folder)[0] == 0
     assert (folder / "analysis.json").read_bytes() == before
@@ -193,8 +211,8 @@ def test_a_suite_that_is_no_file_beside_a_whole_analysis_is_named_in_the_chain_a
     put(folder / "evaluation" / "suite.json")
     code, output, _ = cli("verify", folder)
     assert code == 1
-    assert "differs  evaluation/suite.json" in output
-    assert "differs  report.html" in output or "holds    report.html" in output
+    assert "differs   evaluation/suite.json" in output
+    assert "differs   report.html" in output or "holds     report.html" in output
     code, output, errors = cli("report", folder, "--only", "page", "--out", folder / "out")
     assert code == 1
     assert "evaluation/suite.json" in output + errors
@@ -283,7 +301,7 @@ def test_an_unreadable_plan_is_a_link_that_does_not_hold(folder, cli):
     (folder / "plan.lock").write_text("{")
     code, output, _ = cli("verify", folder)
     assert code == 1
-    assert output.startswith("differs  plan.lock")
+    assert output.startswith("differs   plan.lock")
 
 
 def test_a_lost_suite_differs(folder):
@@ -310,7 +328,7 @@ def test_energy_and_replication_carry_their_own_hash_but_for_replications_of_ear
     if old:
         replication.write_text(without_seal(replication))
     states = {link.file: link.state for link in chain(folder)}
-    assert (states["energy"], states["replication.json"]) == ("holds", "absent" if old else "holds")
+    assert (states["energy"], states["replication.json"]) == ("holds", "unchecked" if old else "holds")
     energy.write_text(without_seal(energy).replace("5.0", "6.0") if old else energy.read_text().replace("5.0", "6.0"))
     replication.write_text(replication.read_text().replace("0.95", "0.96"))
     assert broken(folder).keys() == ({"energy/0001.json"} if old else {"energy/0001.json", "replication.json"})
@@ -351,7 +369,7 @@ def test_what_is_no_part_of_the_study_is_listed_and_breaks_no_link(folder, cli):
     }
     code, output, _ = cli("verify", folder)
     assert (code, output.splitlines()[-1]) == (0, "The chain holds.")
-    assert "unknown  runs/unplanned" in output
+    assert "unknown   runs/unplanned" in output
 
 
 def test_a_file_that_is_read_and_that_no_seal_names_was_added(folder, cli):
@@ -415,7 +433,7 @@ def test_the_verb_prints_the_chain_and_ends_with_1_where_it_is_broken(folder, cl
     (folder / "runs" / RUN / "result.json").write_text("{}")
     code, output, _ = cli("verify", folder)
     assert code == 1
-    assert f"differs  runs/{RUN}/result.json  is not as it was sealed" in output
+    assert f"differs   runs/{RUN}/result.json  is not as it was sealed" in output
     path = study_file()
     assert cli("plan", path, "--out", tmp_path / "planned", "--device", "cpu", "--timestamp")[0] == 0
     deposit = json.loads((tmp_path / "planned" / "deposit.json").read_text())

@@ -85,12 +85,13 @@ def test_paragraphs_keep_their_indent():
 @pytest.mark.parametrize("width", range(12, 60))
 def test_a_text_breaks_between_words_and_never_between_a_number_and_its_unit(width):
     text = "The network reaches 70 % of its rate after 3 min and takes 0.5 GB or 1.5 x as much, 0.01 nats/token."
+    text += " Or 400 Gb/s, 8 TFLOP/s and 3 nats."
     lines = [line.plain for line in wrapped(Text(text), width)]
     assert " ".join(lines) == text
     assert all(line == line.strip() for line in lines), "no spaces at the ends"
-    for unit in ("%", "min", "GB", "x", "nats/token"):
+    for unit in ("%", "min", "GB", "x", "nats/token", "nats", "TFLOP/s", "Gb/s"):
         assert not any(re.match(rf"{unit}\b|{unit} ", line) for line in lines), unit
-    longest = max(map(len, re.split(r" (?!%|min|GB|x|nats)", text)))
+    longest = max(map(len, re.split(r" (?!%|min|GB|Gb|TFLOP|x|nats)", text)))
     assert max(map(len, lines)) <= max(width, longest)
 
 

@@ -122,7 +122,7 @@ def verify(
     """Check the chain of hashes from the plan to the paper, every file of every run included, and print it.
 
     It finds accidents and careless edits. Against someone who recomputes every hash, only --deposited helps: a copy that
-    others have dated. Weights and other files that no run keeps are listed as absent. Files that are no
+    others have dated. Files that runs may leave out to save room, such as weights, are listed as not kept. Files that are no
     part of the study are listed as unknown; no number comes from them, so the chain holds. Exit code 1 if it does not.
     """
     from ablationlab.report.chain import chain
@@ -131,16 +131,17 @@ def verify(
     printer = Printer()
     links = chain(find_results(results), deposited)
     for link in links:
-        line = f"{link.state:<8} {link.file}" + (f"  {link.text}" if link.text else "")
+        line = f"{link.state:<9} {link.file}" + (f"  {link.text}" if link.text else "")
         if len(line) > printer.console.width:
-            printer.text(f"{link.state:<8} {link.file}", wrap=False)
-            line = f"{'':<8} {link.text}"
+            printer.text(f"{link.state:<9} {link.file}", wrap=False)
+            line = f"{'':<9} {link.text}"
         printer.text(line)
     broken = sum(link.state == "differs" for link in links)
     words = f"{counted(broken, 'link')} of the chain {'does' if broken == 1 else 'do'} not hold."
-    left_out = ", ".join(link.file for link in links if link.state == "absent" and link.file.startswith("runs/*/"))
-    holds = f"The chain holds. Not kept, so not checked: {left_out}." if left_out else "The chain holds."
-    printer.text(words.capitalize() if broken else holds)
+    printer.text(words.capitalize() if broken else "The chain holds.")
+    for state, title in (("missing", "Missing"), ("not kept", "Not kept, so not checked")):
+        if files := ", ".join(link.file for link in links if link.state == state):
+            printer.text(f"{title}: {files}.")
     return FAILED if broken else 0
 
 

@@ -16,13 +16,21 @@ from pathlib import Path
 from typing import Literal
 
 from ablationlab.core.errors import PlanError, RecordError, RunFailure, WorkerDied
-from ablationlab.core.format import duration, plain
+from ablationlab.core.format import duration, part, plain
 from ablationlab.core.grouping import grouped
 from ablationlab.core.processes import Pool, usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, ScoredMember, task_folder
 from ablationlab.evaluation.length import Length
-from ablationlab.evaluation.runs import OpenEvaluation, RunWeights, load_final, load_half, provenance, write_record
+from ablationlab.evaluation.runs import (
+    OpenEvaluation,
+    RunWeights,
+    changed_provenance,
+    load_final,
+    load_half,
+    provenance,
+    write_record,
+)
 from ablationlab.evaluation.tasks import ProcessTaskBuilder, Tasks, write_suite
 from ablationlab.evaluation.throughput import Throughput
 from ablationlab.evaluation.tokens import NextTokens
@@ -108,6 +116,7 @@ def evaluate(
         weights = tuple(str(finished[run.id].weights_sha256) for run in runs if run.role != "gate")  # timed together
         context = open_context(folder, request, kind, weights)
         before = {run.id: _bytes(results, run) for run in runs}
+        _say_why_again(context, runs, report)
         in_processes = bool(request.tasks) and (builder is not None or (kind == "cuda" and workers > 1))
         with _task_builders(context, runs, builder, workers if in_processes else 0):
             _evaluate_runs(context, runs, workers, report, throughput=throughput)
@@ -207,6 +216,22 @@ def _lengths(runs: Sequence[PlannedRun]) -> list[int]:
 def _bytes(results: ResultsFolder, run: PlannedRun) -> bytes:
     path = evaluation_path(results.run(run.id))
     return read_regular(path) if path.exists() else b""
+
+
+def _say_why_again(context: EvaluationContext, runs: Sequence[PlannedRun], report: Report) -> None:
+    """Scores that were made otherwise count no more: say what differs before the work begins."""
+    changes = [changed_provenance(context.results.run(run.id), context.provenance) for run in runs]
+    outdated = [change for change in changes if change]
+    if outdated:
+        differs = {name: pair for change in outdated for name, pair in change.items()}
+        what = "; ".join(f"{name} was {_short(then)}, is {_short(now)}" for name, (then, now) in differs.items())
+        which = part(len(outdated), len(runs))
+        report(f"{which} runs are scored again, because only scores that are made alike can be compared: {what}")
+
+
+def _short(value: str) -> str:
+    """A hash by its beginning."""
+    return value[:12] if len(value) >= 16 and set(value) <= set("0123456789abcdef") else value
 
 
 @contextmanager

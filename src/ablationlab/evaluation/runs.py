@@ -319,6 +319,19 @@ def without(rows: pa.Table, keys: Iterable[TaskKey]) -> pa.Table:
 # Provenance. This does not import the harness.
 
 
+def changed_provenance(folder: RunFolder, now: Provenance) -> dict[str, tuple[str, str]]:
+    """What differs, then and now, from how a run was scored before; nothing where it was not."""
+    try:
+        before = Evaluation.read(evaluation_path(folder)).how
+    except RecordError:  # none, or a damaged one
+        return {}
+    if before is None:
+        return {}
+    then, today = ({**how.model_dump(exclude={"versions", "harness"}), **how.versions} for how in (before, now))
+    pairs = {name: (str(then.get(name, "none")), str(today.get(name, "none"))) for name in {**then, **today}}
+    return {name.replace("_", " "): pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
 def provenance(device: str, name: str, width: int) -> Provenance:
     """How scores are made: what every run that is compared must have in common."""
     versions = {library: version(library) for library in _LIBRARIES}

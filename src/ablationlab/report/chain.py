@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,14 +37,20 @@ _MEND_RUNS = (
 _MEND_TASKS = "Restore what is named above, or remove the task's folder and `ablationlab evaluate` writes it again"
 #: Names that are listed one by one, at most; the rest is counted.
 _MOST_LISTED = 20
+#: Runs that are named in one sentence, at most.
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Link:
-    """One file, or several alike, and whether it is as those before it in the chain say."""
+    """One file, or several alike, and whether it is as those before it in the chain say.
+
+    *not kept*: left out on purpose, as the runs allow; *missing*: what belongs to it is there; *absent*: not made, or deleted
+    with all that belongs to it; *unchecked*: nothing says what it should be; *unknown*: no part of the study.
+    """
 
     file: str
-    state: Literal["holds", "differs", "absent", "unknown"]
+    state: Literal["holds", "differs", "missing", "not kept", "absent", "unchecked", "unknown"]
     text: str
 
 
@@ -90,7 +96,7 @@ def _plan(plan: Plan, *, sealed: bool) -> Link:
 
 def _deposit(plan: Plan, path: Path | None) -> Link:
     if path is None:
-        return Link("deposit.json", "absent", "no deposited copy given: nothing outside this folder dates the plan")
+        return Link("deposit.json", "unchecked", "no deposited copy given: nothing outside this folder dates the plan")
     deposit = Deposit.read(path)
     if deposit == Deposit.of(plan).sealed():
         return Link(str(path), "holds", "names this very plan")
@@ -113,12 +119,22 @@ def _runs(results: Results) -> Iterator[Link]:
             files += 0 if run.seal is None else len(run.seal.files)
         elif run.folder.seal.exists():
             text = "is not there, but seal.json is: deleted, or killed at its very end; `ablationlab run` trains on"
-            yield Link(f"runs/{run.id}/result.json", "absent", text)
+            yield Link(f"runs/{run.id}/result.json", "missing", text)
     text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}; planned: {len(results.runs)}"
     holds = whole == len(ended) and not broken
     yield Link("runs", "holds" if holds else "differs", text if holds else f"{text}. {_MEND_RUNS}")
     for kind, runs in not_kept(ended).items():
-        yield Link(f"runs/*/{kind}", "absent", f"not kept, so not checked, in {part(len(runs), len(ended))}")
+        yield Link(f"runs/*/{kind}", "not kept", _left_out(kind, runs, ended))
+
+
+def _left_out(kind: str, runs: Sequence[str], ended: Sequence[Run]) -> str:
+    """Of how many of the runs that sealed it a file is left out; where it is not all of them, which."""
+    had = sum(any(name.partition("/")[0] == kind for name in run.seal.files) for run in ended if run.seal is not None)
+    text = f"left out of {part(len(runs), had)} runs that had it"
+    if len(runs) == had:
+        return text
+    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+    return f"{text}: {', '.join(runs[:_MOST_NAMED])}{more}"
 
 
 def _run(results: Results, run: Run) -> Iterator[Link]:
@@ -217,15 +233,14 @@ def _unsealed(run: Run, seal: RunSeal) -> list[str]:
 def _self_sealed(name: str, text: str, *records: SealedRecord) -> Link:
     if all(record.seal for record in records):
         return Link(name, "holds", text)
-    return Link(name, "absent", "written by an earlier version without a hash of its own, so not checked")
+    return Link(name, "unchecked", "written by an earlier version without a hash of its own, so not checked")
 
 
 def _conclusions(results: Results) -> Iterator[Link]:
     analysis, verdict, damage = results.analysis, results.verdict, results.reader.damage
     for name, record in (("analysis.json", analysis), ("verdict.json", verdict)):
         if record is None:
-            damaged = damage.get(name)
-            yield Link(name, "absent" if damaged is None else "differs", "" if damaged is None else damaged.text)
+            yield _no_conclusion(results, name)
     if analysis is not None:
         stale = [wording.stale(reason) for reason in results.stale if reason.code != "other-analysis"]
         text = "; ".join(stale) or f"{analysis.seal}, made from {counted(len(analysis.inputs), 'file')}"
@@ -243,12 +258,20 @@ def _conclusions(results: Results) -> Iterator[Link]:
         yield _naming(results.folder / name, name, (analysis.seal, verdict.seal))
 
 
+def _no_conclusion(results: Results, name: str) -> Link:
+    if (damaged := results.reader.damage.get(name)) is not None:
+        return Link(name, "differs", damaged.text)
+    if left := [other for other in ("analysis.json", "verdict.json", *_NAMING) if (results.folder / other).exists()]:
+        return Link(name, "missing", f"is not there, but {left[0]} is; `ablationlab analyze` makes it again")
+    return Link(name, "absent", "`ablationlab analyze` makes it")
+
+
 def _naming(path: Path, name: str, hashes: tuple[str, ...]) -> Link:
     """A file for readers, which must name the analysis and the verdict that it shows."""
     try:
         text = read_regular(path).decode(errors="replace")
     except FileNotFoundError:
-        return Link(name, "absent", "")
+        return Link(name, "absent", "`ablationlab report` makes it")
     except (OSError, RecordError) as error:
         return Link(name, "differs", f"cannot be read: {error}; `ablationlab report` makes it again")
     if all(sha256 in text for sha256 in hashes):

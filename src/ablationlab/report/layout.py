@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _GAP = 2
 #: Where a line may break: a number keeps its unit, as in 5 % and 3 min, and its name, as in p = 0.03.
-_SPACE = re.compile(r"(?<! [=<]) (?![=<] )(?!%)(?!(?<=\d )(?:s|ms|µs|min|h|d|B|kB|MB|GB|TB|k|M|G|x|SD|nats/token)\b)")
+_SPACE = re.compile(
+    r"(?<! [=<]) (?![=<] )(?!%)(?!(?<=\d )(?:s|ms|µs|min|h|d|B|kB|MB|GB|TB|Gb/s|k|M|G|T|[GT]FLOP|x|SD|nats|nats/token)\b)"
+)
 #: A column of sentences may be made as narrow as this.
 _PROSE = 30
 

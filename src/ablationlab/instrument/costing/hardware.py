@@ -44,6 +44,10 @@ class Accelerator:
     interconnect: str
     price: float
 
+    @property
+    def has_bf16(self) -> bool:
+        return self.bf16 > self.fp32
+
     def peak(self, precision: Precision) -> float:
         """Dense FLOP/s of matrix products; TF32 runs at half the rate of bf16 where there are units for either."""
         return {"bf16": self.bf16, "tf32": max(self.bf16 / 2, self.fp32), "fp32": self.fp32}[precision]
@@ -66,7 +70,7 @@ _add("a100-80", "NVIDIA A100 SXM 80 GB", 312, 19.5, 80, 2.039, 300, 25, node=8, 
 _add("a100-40", "NVIDIA A100 SXM 40 GB", 312, 19.5, 40, 1.555, 300, 25, node=8, link=AMPERE, price=1.4)
 _add("l4", "NVIDIA L4", 121, 30.3, 24, 0.3, 25, 3, node=8, link=CARDS, price=0.7)
 _add("4090", "NVIDIA GeForce RTX 4090", 165, 82.6, 24, 1.008, 20, 3, node=8, link=CARDS, price=0.45)
-# Its tensor cores know fp16 alone, in which nothing is trained here: bf16 and TF32 run as fp32.
+# Its tensor cores know fp16 alone, in which nothing is trained here: it has no bf16, and TF32 runs as fp32.
 _add("t4", "NVIDIA T4", 8.1, 8.1, 16, 0.32, 12, 3, node=8, link="PCIe 3, 200 Gb/s per node", price=0.35)
 #: Names that leave the memory open mean the smaller one: what fits there fits on both.
 SHORT_NAMES = {"a100": "a100-40"}

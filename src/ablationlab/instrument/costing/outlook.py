@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import cast
 
+from ablationlab.core.errors import PlanError
 from ablationlab.core.format import count
 from ablationlab.core.grouping import grouped
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
 from ablationlab.instrument.costing.disk import Spread, study_bytes
-from ablationlab.instrument.costing.hardware import START_SECONDS, Hardware, Precision
+from ablationlab.instrument.costing.hardware import START_SECONDS, Accelerator, Hardware, Precision
 from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
 from ablationlab.model.parameters import parameter_count
 from ablationlab.records.plan import Corpus, Declaration, PlannedRun
@@ -79,6 +81,11 @@ class Outlook:
     data_bytes: float
 
     @property
+    def precisions(self) -> list[Precision]:
+        """What the runs would train in."""
+        return list(dict.fromkeys(cast("Precision", group.training.precision) for group in self.groups))
+
+    @property
     def written(self) -> LayoutCost | None:
         """The study as written: distributed as ``execution.parallel`` says, if it says so and that fits, else on one GPU.
 
@@ -108,7 +115,7 @@ def _first(rows: list[LayoutCost]) -> LayoutCost | None:
 def outlook(study: Study, hardware: Hardware) -> Outlook:
     """Resolve the study as a plan would, with every check between its arms, and estimate every layout."""
     corpus = declared_corpus(study)
-    cells = study_cells(study, corpus, _precision)
+    cells = study_cells(study, corpus, partial(_precision, hardware.kind))
     every = [*cells.own, *cells.swept]
     groups = _groups(every, cells.declared)
     largest = max(groups, key=lambda group: parameter_count(group.model))
@@ -153,9 +160,13 @@ def _change(layout: Layout, study: Study, width: int) -> str:
     return ", ".join(changes)
 
 
-def _precision(asked: str) -> Precision:
-    # All named hardware has bf16.
-    return cast("Precision", "bf16" if asked == "auto" else asked)
+def _precision(gpu: Accelerator, asked: str) -> Precision:
+    """What that GPU would train in, as `choose_precision` decides it there."""
+    if asked == "auto":
+        return "bf16" if gpu.has_bf16 else "fp32"
+    if asked == "bf16" and not gpu.has_bf16:
+        raise PlanError(f"training.precision = 'bf16': {gpu.title} has no bf16; use 'fp32' or 'auto'")
+    return cast("Precision", asked)
 
 
 def _groups(runs: list[PlannedRun], declared: Mapping[str, Declaration]) -> tuple[RunGroup, ...]:
@@ -185,7 +196,7 @@ def _row(
     shown: Placed | None = None
     gpu_seconds = seed_seconds = wall = 0.0
     for group in groups:
-        precision = _precision(str(group.training.precision))
+        precision = _precision(hardware.kind, str(group.training.precision))
         batch = group.training.batch
         micro_batch, training = group.training.micro_batch, group.training
         at = place(layout, group.model, batch, precision, hardware.kind, micro_batch=micro_batch, training=training)

@@ -221,7 +221,8 @@ def _powers(outlook: Outlook, counts: Sequence[int], sd: float | None) -> dict[s
 
 def _assumed(outlook: Outlook) -> str:
     gpu, c = outlook.hardware.kind, CALIBRATION
-    sheet = f"{amount(gpu.bf16, 'FLOP/s')} in bf16, {byte_size(gpu.memory)} at {byte_size(gpu.bandwidth)}/s"
+    rates = [f"{amount(gpu.peak(kind), 'FLOP/s')} in {kind}" for kind in outlook.precisions]
+    sheet = f"{', '.join(rates)}, {byte_size(gpu.memory)} at {byte_size(gpu.bandwidth)}/s"
     return (
         f"\nAssumed: {gpu.title}, {sheet}, {gpu.interconnect} (data sheets). Training reaches {percent(c.linear)} of the "
         f"peak in linear layers and {percent(c.attention)} in attention, {percent(c.bytes)} of bandwidth, and "
