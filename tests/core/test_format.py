@@ -44,6 +44,10 @@ TEXTS = [
     (form.mean_sd(None, None), "–"),
     (form.mean_sd(2.3e-5, 9.69e-7), "(2.300 ± 0.097)×10⁻⁵"),
     (form.mean_sd(0.0, 1e-5), "(0.0 ± 1.0)×10⁻⁵"),
+    (form.mean_beside(1.65123, 0.00431), "1.6512"),
+    (form.mean_beside(0.25, None), "0.250"),
+    (form.mean_beside(2.3e-5, 9.69e-7), "2.300×10⁻⁵"),
+    (form.mean_beside(None, None), "–"),
     (form.p_value(0.0051), "0.0051"),
     (form.p_value(0.00997), "0.010"),
     (form.p_value(0.031), "0.031"),
@@ -100,6 +104,11 @@ TEXTS = [
 @pytest.mark.parametrize(("made", "text"), TEXTS)
 def test_a_value_has_one_text(made, text):
     assert plain(made) == text
+
+
+def test_a_difference_that_is_printed_as_zero_is_known():
+    deltas = (-1e-5, 0.0, 0.01, None)
+    assert [form.difference(delta, -0.1, 0.1).zero for delta in deltas] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("p", [0.0051, 3e-7])

@@ -471,7 +471,7 @@ def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp
 def test_a_legend_lists_the_variants_that_are_drawn_and_no_other():
     colour = alt.Color("variant:N", scale=alt.Scale(domain=["none", "a", "b"]), legend=alt.Legend(title=None))
     lines = alt.Chart(alt.NamedData("rows")).mark_line().encode(x="step:Q", color=colour)
-    drawn = Figure("key", "title", "caption", alt.layer(lines), {"rows": [{"variant": "b", "step": 1}, {"step": 2}]})
+    drawn = Figure("key", "title", ("caption",), alt.layer(lines), {"rows": [{"variant": "b", "step": 1}, {"step": 2}]})
     (layer,) = drawn.bare["layer"]
     assert layer["encoding"]["color"]["scale"]["domain"] == ["none", "a", "b"], "colours stay those of the study"
     assert layer["encoding"]["color"]["legend"]["values"] == ["b"]

@@ -412,9 +412,9 @@ def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:
 
 #: A decision behind the names of the variants it is about.
 _DECIDED = {
-    Decision.ADOPT: "use it",
-    Decision.ADOPT_IN_REGIME: "use it",
-    Decision.ADOPT_PROVISIONALLY: "use it for now",
+    Decision.ADOPT: "use{it}",
+    Decision.ADOPT_IN_REGIME: "use{it}",
+    Decision.ADOPT_PROVISIONALLY: "use{it} for now",
     Decision.TRADE_OFF: "a trade-off",
     Decision.TIE: "a tie",
     Decision.INCONCLUSIVE: "undecided",
@@ -423,11 +423,11 @@ _DECIDED = {
     Decision.KEEP_BASELINE: "keep the baseline",
 }
 #: The same where another variant is to be used.
-_NOT_USED = {Decision.KEEP_PROVISIONALLY: "not worth using for now", Decision.KEEP_BASELINE: "do not use it"}
+_NOT_USED = {Decision.KEEP_PROVISIONALLY: "not worth using for now", Decision.KEEP_BASELINE: "do not use{it}"}
 
 
-def _decided(verdict: Verdict, decision: Decision, regime: str) -> str:
-    return (_DECIDED | _NOT_USED if used_in(verdict, regime) else _DECIDED)[decision]
+def _decided(verdict: Verdict, decision: Decision, regime: str, it: str = " it") -> str:
+    return (_DECIDED | _NOT_USED if used_in(verdict, regime) else _DECIDED)[decision].format(it=it)
 
 
 def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> str:
@@ -436,16 +436,16 @@ def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVer
     sentences = []
     if len(places := {decided.regime for decided in verdicts}) == 1:
         beaten = _beaten(analysis, verdict)
-        alike = grouped(
-            (
-                "better than the baseline, but worse than another variant"
-                if (decided.variant, decided.regime) in beaten
-                else _decided(verdict, decided.decision, decided.regime).replace(" it", ""),
-                decided,
-            )
-            for decided in verdicts
+        alike: dict[str, list[VariantVerdict]] = {}
+        used_first = sorted(
+            verdicts, key=lambda known: known.decision not in ADOPTED or (known.variant, known.regime) in beaten
         )
-        for words, members in sorted(alike.items(), key=lambda item: not item[0].startswith("use")):
+        for decided in used_first:
+            words = "better than the baseline, but worse than another variant"
+            if (decided.variant, decided.regime) not in beaten:
+                words = _decided(verdict, decided.decision, decided.regime, it="")
+            alike.setdefault(words, []).append(decided)
+        for words, members in alike.items():
             sentences.append(f"{words[:1].upper()}{words[1:]}: {_named(analysis, members, len(verdicts))}.")
         return " ".join([*sentences, *(["Every arm has its own best learning rate."] if places == {TUNED} else [])])
     every = dict.fromkeys(decided.regime for decided in verdicts)

@@ -1418,6 +1418,13 @@ DECISIONS: Final[Mapping[str, str]] = {
     "inconclusive": "inconclusive",
     "no-verdict": "no verdict",
 }
+#: The same beside the variant's name.
+SHORT_DECISIONS: Final[Mapping[str, str]] = {
+    **DECISIONS,
+    "adopt": "adopt",
+    "adopt-in-regime": "adopt in this regime",
+    "adopt-provisionally": "adopt provisionally",
+}
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,27 @@ def ranges(numbers: Iterable[int | str]) -> str:
 
 def mean_sd(mean: float | None, sd: float | None) -> str:
     """``mean ± SD``, both with two digits of the SD; without an SD, the mean alone with three digits."""
+    if mean is None or sd is None:
+        return mean_beside(mean, sd)
+    unit, power = _power_of(mean, sd)
+    both = f"{mean_beside(mean / unit, sd / unit)} ± {fixed(sd / unit, _decimals(sd / unit, mean / unit))}"
+    return f"({both}){power}" if power else both
+
+
+def mean_beside(mean: float | None, sd: float | None) -> str:
+    """A mean alone, with the digits that `mean_sd` gives it."""
     if mean is None:
         return DASH
-    if sd and 0 < max(abs(mean), sd) < 1e-3:
-        power = math.floor(math.log10(max(abs(mean), sd)))
-        return f"({mean_sd(mean / 10.0**power, sd / 10.0**power)}){_power(f'1e{power}').replace('10', '×10', 1)}"
-    places = _decimals(sd, mean)
-    return fixed(mean, places) if sd is None else f"{fixed(mean, places)} ± {fixed(sd, places)}"
+    unit, power = _power_of(mean, sd)
+    return fixed(mean / unit, _decimals(None if sd is None else sd / unit, mean / unit)) + power
+
+
+def _power_of(mean: float, sd: float | None) -> tuple[float, str]:
+    """The power of ten in which a small mean and its SD are printed, as a number and as a text."""
+    if not sd or not 0 < max(abs(mean), sd) < 1e-3:
+        return 1.0, ""
+    power = math.floor(math.log10(max(abs(mean), sd)))
+    return 10.0**power, _power(f"1e{power}").replace("10", "×10", 1)
 
 
 def p_value(p: float | None) -> str:
@@ -183,13 +197,16 @@ def with_unit(text: str, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference and its interval in one style. *size* is the difference without its sign; *unit* follows each of them."""
+    """A difference and its interval in one style. *size* is the difference without its sign; *unit* follows each of them;
+    *zero*: it is printed as 0.
+    """
 
     delta: str
     low: str
     high: str
     size: str
     unit: str
+    zero: bool = False
 
     @property
     def text(self) -> str:
@@ -239,7 +256,8 @@ def difference(
         return DASH if value is None else fixed(value, places, sign=sign)
 
     size = DASH if delta is None else fixed(abs(delta), places)
-    return Difference(text(delta), text(low), text(high), size, "" if unit == "1" else unit)
+    zero = size == fixed(0.0, places)
+    return Difference(text(delta), text(low), text(high), size, "" if unit == "1" else unit, zero)
 
 
 def _shows(value: float | None, places: int) -> bool:

@@ -20,6 +20,7 @@ from ablationlab.report.charts.theme import (
     QUIET,
     RULE,
     Figure,
+    Hint,
     Tables,
     drawn_seeds,
     drawn_words,
@@ -128,7 +129,7 @@ def _curve(
         regime=regime,
         key=f"curve-{slug(column)}",
         title=as_title(metric_name(name)),
-        caption=f"{_BAND}{_thinning(column, grid, steps)}{_levels(levels)}{_drawn(results, regime)}",
+        sentences=(*_BAND, _thinning(column, grid, steps), _levels(levels), _drawn(results, regime)),
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
         tools=True,
@@ -150,19 +151,20 @@ def _reference_rows(results: Results, column: str, low: float, high: float) -> l
 
 
 def _levels(levels: list[dict[str, Any]]) -> str:
-    return " Dotted: chance and n-gram models, on the validation text." if levels else ""
+    return "Dotted: chance and n-gram models, on the validation text." if levels else ""
 
 
 _BAND = (
-    "Line: mean over the selected seeds. Band: their range, lowest to highest; it is not a confidence interval. "
-    "Point at a seed's line to follow it. Drag to move, Shift and wheel to zoom, double click to reset."
+    "Line: mean over the selected seeds.",
+    "Band: their range, lowest to highest; it is not a confidence interval.",
+    Hint("Point at a seed's line to follow it. Drag to move, Shift and wheel to zoom, double click to reset."),
 )
 
 
 def _thinning(column: str, grid: list[int], steps: int) -> str:
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
-    return f" Not all of the {count(steps)} steps are drawn, more of them around spikes."
+    return f"Not all of the {count(steps)} steps are drawn, more of them around spikes."
 
 
 def _drawn(results: Results, regime: str) -> str:
@@ -205,10 +207,12 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         regime=regime,
         key="curve-gap",
         title="Training loss minus the baseline's, on the same batch",
-        caption=(
+        sentences=(
             "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels and what is left "
-            f"is the change itself; above zero the variant is behind. {_BAND}{_thinning('loss', grid, longest)}"
-            f"{_drawn(results, regime)}"
+            "is the change itself; above zero the variant is behind.",
+            *_BAND,
+            _thinning("loss", grid, longest),
+            _drawn(results, regime),
         ),
         alt="Difference of training losses against step.",
         height=280,

@@ -59,7 +59,7 @@ def _figures(results: Results, view: ProbeChart, readings: list[ProbeValue]) -> 
                 regime=regime,
                 key=f"probe-{view.key}",
                 title=view.title,
-                caption=f"{view.caption} {_HOW[view.over]}",
+                sentences=(view.caption, _HOW[view.over]),
                 alt=f"{view.title}, by variant.",
                 height=260,
             )

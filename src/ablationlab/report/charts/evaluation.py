@@ -136,9 +136,10 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 regime=regime,
                 key="tasks",
                 title="Accuracy by task",
-                caption=(
-                    f"One mark is one run, averaged over prompt templates.{_ticks(levels)} A task that no arm lifts off its "
-                    "chance level says nothing about a variant."
+                sentences=(
+                    "One mark is one run, averaged over prompt templates.",
+                    *_ticks(levels),
+                    "A task that no arm lifts off its chance level says nothing about a variant.",
                 ),
                 alt="Accuracy by task and variant.",
                 height=max(180, (14 * len(results.variants) + 16) * len(names) + 50),
@@ -147,11 +148,11 @@ def tasks(results: Results) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def _ticks(levels: list[dict[str, Any]]) -> str:
+def _ticks(levels: list[dict[str, Any]]) -> tuple[str, str]:
     names = dict.fromkeys(row["level"] for row in levels)
     models = ", ".join(name for name in names if name != "chance")
-    text = " Dark tick: chance." if "chance" in names else ""
-    return text + (f" Grey ticks: models of n-grams ({models})." if models else "")
+    chance = "Dark tick: chance." if "chance" in names else ""
+    return chance, f"Grey ticks: models of n-grams ({models})." if models else ""
 
 
 def positions(results: Results) -> tuple[Figure, ...]:
@@ -230,7 +231,7 @@ def _binned(
         regime=regime,
         key=f"loss-{key}",
         title=title,
-        caption="Line: mean over the selected seeds; band: their range.",
+        sentences=("Line: mean over the selected seeds; band: their range.",),
         alt=f"{title}, by variant.",
         height=260,
     )
@@ -294,9 +295,10 @@ def reliability(results: Results) -> tuple[Figure, ...]:
                 regime=regime,
                 key="reliability",
                 title="Reliability of the next-token predictions",
-                caption=(
-                    "Bins of equal numbers of tokens, one line per run. On the dashed diagonal, a prediction of 30 % "
-                    "confidence is right 30 % of the time; below it the model is overconfident."
+                sentences=(
+                    "Bins of equal numbers of tokens, one line per run.",
+                    "On the dashed diagonal, a prediction of 30 % confidence is right 30 % of the time; below it the model "
+                    "is overconfident.",
                 ),
                 alt="Accuracy against confidence, by variant.",
                 height=320,
@@ -355,8 +357,11 @@ def temperature(results: Results) -> tuple[Figure, ...]:
                 regime=regime,
                 key="temperature",
                 title="Loss against temperature",
-                caption="One line per run. Ticks below: each run's best temperature, if the curve holds it. At 1 (dashed) "
-                "the model is as trained.",
+                sentences=(
+                    "One line per run.",
+                    "Ticks below: each run's best temperature, if the curve holds it.",
+                    "At 1 (dashed) the model is as trained.",
+                ),
                 alt="Validation loss against softmax temperature, by variant.",
                 height=280,
             )

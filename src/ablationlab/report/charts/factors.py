@@ -44,7 +44,7 @@ def _short(key: str) -> str:
 
 def _parallel(compressed: str) -> str:
     """How to see an interaction; on a compressed axis lines that are parallel say nothing."""
-    return "" if compressed else " Where lines are parallel, the two settings do not interact."
+    return "" if compressed else "Where lines are parallel, the two settings do not interact."
 
 
 def _title(results: Results, crossed: Interactions) -> str:
@@ -116,8 +116,11 @@ def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
             chart,
             key="interaction",
             title=f"Effect on {metric_name(crossed.metric)} by {_short(across.key)} and {_short(lines.key)}",
-            caption=f"Variant − {results.baseline} with its {at} interval over seeds, not adjusted. Each variant from left "
-            f"to right: {_short(across.key)} {', '.join(across.levels)}.{_parallel(words)}",
+            sentences=(
+                f"Variant − {results.baseline} with its {at} interval over seeds, not adjusted.",
+                f"Each variant from left to right: {_short(across.key)} {', '.join(across.levels)}.",
+                _parallel(words),
+            ),
             alt=f"Effects of {', '.join(order)} in every combination of {_short(across.key)} and {_short(lines.key)}.",
             height=300,
         ),
@@ -191,8 +194,11 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
             chart,
             key="interaction",
             title=f"{as_title(metric_name(crossed.metric))} by {_short(across.key)} and {_short(lines.key)}",
-            caption=f"Arm − {results.baseline}, which is at 0, with the interval that decides. A line for each "
-            f"{_short(lines.key)}.{_parallel(words)}",
+            sentences=(
+                f"Arm − {results.baseline}, which is at 0, with the interval that decides.",
+                f"A line for each {_short(lines.key)}.",
+                _parallel(words),
+            ),
             alt=f"Differences of {len(rows)} arms to {results.baseline}.",
             height=300,
         ),

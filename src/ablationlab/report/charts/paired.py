@@ -195,23 +195,20 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         for comparison, shown in zip(group, map(difference_of, group), strict=True)
     ]
     effect_band = (
-        f" Shaded: smaller than the smallest effect that matters, ±{margin_of(first, effect)}." if effect else ""
+        f"Shaded: smaller than the smallest effect that matters, ±{margin_of(first, effect)}." if effect else ""
     )
-    if shown_equal:
-        equal_at = " or ".join(dict.fromkeys(str(row["level"]) for row in shown_equal))
-        effect_band += (
-            f" Thick bar, where equivalence is shown: the {equal_at} interval of that test, within the shaded band."
-        )
+    equal_at = " or ".join(dict.fromkeys(str(row["level"]) for row in shown_equal))
+    equal_bar = f"Thick bar, where equivalence is shown: the {equal_at} interval of that test, within the shaded band."
     if all(comparison.design == "unpaired" for comparison in group):
         title = f"Differences in {name}, unpaired"
-        marks = f"Diamond and bar: difference of the two means and its {at} interval ({first.interval})"
+        marks = [f"Diamond and bar: difference of the two means and its {at} interval ({first.interval}); {better}."]
     else:
         alike_in = "".join(f", same {name}" for name in results.shared_inputs)
         title = f"Paired differences in {name}"
-        marks = (
-            f"Small marks: one pair of runs each, same seed{alike_in}. Diamond and bar: mean and {at} interval "
-            f"({first.interval}) over all seeds"
-        )
+        marks = [
+            f"Small marks: one pair of runs each, same seed{alike_in}.",
+            f"Diamond and bar: mean and {at} interval ({first.interval}) over all seeds; {better}.",
+        ]
     return figure(
         results,
         kept,
@@ -219,7 +216,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         regime=first.regime,
         key="-".join(slug(part) for part in ("paired", first.metric, first.task or "") if part),
         title=title,
-        caption=f"{marks}; {better}.{effect_band}{left_out}",
+        sentences=(*marks, effect_band, equal_bar if shown_equal else "", left_out),
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
         height=max(150, 66 * len(group) + 40),
     )
@@ -285,7 +282,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
                 regime=regime,
                 key="slopes",
                 title=f"{as_title(metric_name(metric))} of every run",
-                caption=f"A line joins the runs of one seed.{left_out}",
+                sentences=("A line joins the runs of one seed.", left_out),
                 alt=f"{metric_name(metric)} per variant and seed.",
                 height=300,
             )

@@ -137,12 +137,12 @@ def power(results: Results) -> tuple[Figure, ...]:
                 regime=regime,
                 key="power",
                 title=f"Power at this number of seeds: {metric_name(metric)}",
-                caption=(
-                    f"Lines: the difference that a paired t-test finds with 80 % power, at {at}, if the "
-                    f"spread of the differences stays as observed{between}. Marks: the "
-                    "differences observed, at the seeds that were run. A mark above its line was within reach; one "
-                    "below could have been missed."
-                    + (" With fewer than ten pairs, the spread itself is a rough estimate." if few else "")
+                sentences=(
+                    f"Lines: the difference that a paired t-test finds with 80 % power, at {at}, if the spread of the "
+                    f"differences stays as observed{between}.",
+                    "Marks: the differences observed, at the seeds that were run.",
+                    "A mark above its line was within reach; one below could have been missed.",
+                    "With fewer than ten pairs, the spread itself is a rough estimate." if few else "",
                 ),
                 alt="Detectable difference against number of seeds.",
                 height=320,

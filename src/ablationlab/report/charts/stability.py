@@ -114,10 +114,12 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             chart,
             key="spikes",
             title="Largest loss spike of every run",
-            caption=(
-                "How far the training loss rose above its recent past for at least two steps. The descent itself gives "
-                "negative values. One mark is one run; a run beyond the threshold counts as unstable."
-                f"{left_out}{' Unstable runs of the others are, too.' if left_out else ''}"
+            sentences=(
+                "How far the training loss rose above its recent past for at least two steps.",
+                "The descent itself gives negative values.",
+                "One mark is one run; a run beyond the threshold counts as unstable.",
+                left_out,
+                "Unstable runs of the others are, too." if left_out else "",
             ),
             alt=f"Spike scores by variant, threshold {setting(stability.threshold)}.",
             height=max(150, 52 * len(results.variants) + 40),
@@ -175,8 +177,10 @@ def ends(results: Results) -> tuple[Figure, ...]:
             alt.layer(*layers),
             key="divergence-map",
             title="How every run ended",
-            caption="One cell is one run."
-            + ("" if many else f" Signs: {', '.join(f'{_SIGNS[end]} {end}' for end in seen)}."),
+            sentences=(
+                "One cell is one run.",
+                "" if many else f"Signs: {', '.join(f'{_SIGNS[end]} {end}' for end in seen)}.",
+            ),
             alt="Map of variants by seeds: "
             + ", ".join(f"{sum(row['end'] == end for row in data)} {end}" for end in ENDS)
             + ".",
@@ -222,7 +226,7 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
     )
     tests = () if len(results.regimes) > 1 else arms  # of several regimes the table below has them
     shown = "; ".join(f"{arm.variant} {p_clause(arm.p)}" for arm in tests if arm.p is not None)
-    tested = f" Against {results.baseline}, exact paired log-rank test, exploratory: {shown}." if shown else ""
+    tested = f"Against {results.baseline}, exact paired log-rank test, exploratory: {shown}." if shown else ""
     return figure(
         results,
         kept,
@@ -230,7 +234,7 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
         regime=arms[0].regime,
         key="survival",
         title="When runs diverged",
-        caption=f"The share of runs that are left after each step; a line falls where a run diverged.{tested}",
+        sentences=("The share of runs that are left after each step; a line falls where a run diverged.", tested),
         alt="; ".join(f"{arm.variant}: {sum(at.failed for at in arm.steps)} of {arm.runs} diverged" for arm in arms)
         + ".",
         height=220,

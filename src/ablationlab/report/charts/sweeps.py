@@ -100,9 +100,9 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
             chart,
             key="sweep-curves",
             title=f"Final {metric_name(metric)} against learning rate",
-            caption=(
-                f"Line: mean over seeds; band: its {band}t interval; marks: single runs, crosses "
-                "where they diverged. A run that diverged, or ended above where it started, counts with its initial loss."
+            sentences=(
+                f"Line: mean over seeds; band: its {band}t interval; marks: single runs, crosses where they diverged.",
+                "A run that diverged, or ended above where it started, counts with its initial loss.",
             ),
             alt=f"{metric_name(metric)} against learning rate, by variant.",
             height=340,
@@ -153,9 +153,10 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
             chart,
             key="sweep-sensitivity",
             title="Learning-rate sensitivity",
-            caption=(
+            sentences=(
                 "The mean excess of the final loss over the seed's best one as the rate varies over the sweep (Wortsman et "
-                "al. 2024). Diamond and bar: mean and interval over seeds; small marks: seeds."
+                "al. 2024).",
+                "Diamond and bar: mean and interval over seeds; small marks: seeds.",
             ),
             alt="Sensitivity to the learning rate, by variant.",
             height=max(150, 56 * len(results.variants) + 40),
@@ -218,9 +219,9 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
             chart,
             key="sweep-divergence-map",
             title="Where runs were unstable",
-            caption=(
+            sentences=(
                 "Unstable runs of all runs at each learning rate: diverged, spiked beyond the registered threshold"
-                f"{'' if off else ', or ended worse than it began'}."
+                f"{'' if off else ', or ended worse than it began'}.",
             ),
             alt="Share of unstable runs by variant and learning rate.",
             height=max(140, 44 * len({variant for variant, _ in cells}) + 80),

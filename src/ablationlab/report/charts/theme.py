@@ -63,9 +63,16 @@ DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [3, 5], [6, 2, 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
 
 
+class Hint(str):
+    """A sentence of a caption that tells what to do on the page."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Figure:
-    """One chart with its words. ``key`` names its files; ``alt`` says in words what a reader would see.
+    """One chart with its words. ``key`` names its files; ``alt`` says in words what a reader would see; ``sentences``, the
+    empty ones left out, are its caption.
 
     The chart names its tables, which are kept beside it; `spec` puts the two together. ``regime`` is set where a study has
     several and the figure shows one of them; ``family`` is the title that its figures of all regimes share. ``tools``: the
@@ -74,7 +81,7 @@ class Figure:
 
     key: str
     title: str
-    caption: str
+    sentences: tuple[str, ...]
     chart: alt.TopLevelMixin
     data: Mapping[str, list[dict[str, Any]]]
     alt: str = ""
@@ -82,6 +89,16 @@ class Figure:
     regime: str = ""
     family: str = ""
     tools: bool = False
+
+    @property
+    def caption(self) -> str:
+        """What stands below it on the page."""
+        return " ".join(filter(None, self.sentences))
+
+    @property
+    def printed_caption(self) -> str:
+        """What stands below it on paper."""
+        return " ".join(text for text in self.sentences if text and not isinstance(text, Hint))
 
     @cached_property
     def bare(self) -> dict[str, Any]:
@@ -179,7 +196,7 @@ def drawn_seeds(results: Results) -> frozenset[Seed]:
 
 def drawn_words(drawn: int, there: int, more: str = "") -> str:
     """What a caption says where not every seed of its chart is drawn."""
-    return "" if drawn >= there else f" The first {count(drawn)} of {count(there)} seeds are drawn{more}."
+    return "" if drawn >= there else f"The first {count(drawn)} of {count(there)} seeds are drawn{more}."
 
 
 def drawn_values(arms: Mapping[Any, Sequence[tuple[Seed, float]]]) -> tuple[frozenset[Seed], str]:

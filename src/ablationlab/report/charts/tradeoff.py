@@ -17,6 +17,7 @@ from ablationlab.report.charts.theme import (
     QUIET,
     RULE,
     Figure,
+    Hint,
     Tables,
     figure,
     readable_text,
@@ -141,7 +142,7 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
                 text=alt.Text("label:N"),
                 color=variant_colour(results, legend=False),
             )
-    margin_words = f" Shaded: the registered margin of {setting(margins[0])} that a gain may cost." if margins else ""
+    margin_words = f"Shaded: the registered margin of {setting(margins[0])} that a gain may cost." if margins else ""
     words = "; ".join(
         f"{row['label']}: gain {fixed(row['gain'], 0, sign=True)} points, cost {number(row['cost'], sign=True)}"
         for row in data
@@ -153,12 +154,13 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             alt.layer(*layers),
             key="tradeoff",
             title="Stability gain against cost",
-            caption=(
+            sentences=(
                 f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
-                f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged). "
-                f"{_gain_intervals(results)}{margin_words} "
-                "Rings that "
-                "coincide are drawn inside one another." + (" Point at a ring for its regime." if crowded else "")
+                f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).",
+                _gain_intervals(results),
+                margin_words,
+                "Rings that coincide are drawn inside one another.",
+                Hint("Point at a ring for its regime.") if crowded else "",
             ),
             alt=f"Plane of stability gain against cost. {words}.",
             height=380,

@@ -60,7 +60,7 @@ def power_figure(validation: Validation) -> Figure | None:
     return Figure(
         key="validation",
         title="Planned power, and what was detected",
-        caption="",
+        sentences=(),
         chart=alt.layer(*layers),
         data=kept.rows,
         alt="Detection rate of injected effects against the power curve of the paired t-test.",

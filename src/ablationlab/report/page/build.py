@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -379,7 +378,7 @@ class FigureGroup:
     @property
     def caption(self) -> str:
         """What the captions of small figures say, each sentence once."""
-        sentences = (text for figure in self.figures for text in re.split(r"(?<=\.)\s+", figure.caption))
+        sentences = (text for figure in self.figures for text in figure.sentences if text)
         return " ".join(dict.fromkeys(sentences))
 
     @property

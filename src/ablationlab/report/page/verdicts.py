@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ablationlab.analysis.answer import main_comparison, verdict_sentence
 from ablationlab.analysis.wording import DECISIONS, adjusted, difference_of, hypothesis_clauses, verdict_words
 from ablationlab.analysis.wording import name_of as metric_of
-from ablationlab.core.format import counted, difference, level, mean_sd, number, p_value, setting, with_unit
+from ablationlab.core.format import counted, difference, level, mean_beside, number, p_value, setting, with_unit
 from ablationlab.records.verdict import Decision
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.naming import printed_unit
@@ -160,11 +160,10 @@ def _facts(
         within = "" if percent or shown.unit in ("", "1") else f" ({shown.unit})"
         value = with_unit(shown.delta, "%") if percent else shown.delta
         facts.append(Fact(f"difference in {name}{within}", value, note, link))
-        arm_values = (
-            mean_sd(comparison.reference_mean, comparison.reference_sd),
-            mean_sd(comparison.variant_mean, comparison.variant_sd),
+        means = (
+            mean_beside(comparison.reference_mean, comparison.reference_sd),
+            mean_beside(comparison.variant_mean, comparison.variant_sd),
         )
-        means = (text.partition(" ±")[0] for text in arm_values)  # the digits that the tables print
         runs = comparison.sample if unpaired else counted(pairs, "seed")
         facts.append(Fact(arms, " → ".join(means), f"means over {runs}" + (f", {unit}" if unit else ""), link))
         if comparison.smallest_effect and comparison.delta is not None:

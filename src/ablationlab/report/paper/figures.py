@@ -141,10 +141,6 @@ def programme_pictures(
     return made
 
 
-#: Sentences of a caption that tell what to do on the page.
-_ON_SCREEN = re.compile(r" ?\bPoint at [^.]*\.")
-
-
 def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) -> list[Picture]:
     with ThreadPoolExecutor(PROCESSES) as drawing:  # each waits for a worker
         svgs = [
@@ -164,7 +160,7 @@ def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) ->
                 section=kind.section,
                 kind=kind.start,
                 title=figure.title.rstrip("."),
-                caption=_ON_SCREEN.sub("", figure.caption),
+                caption=figure.printed_caption,
                 alt=figure.alt,
                 svg=content,
                 wide=kind.start == "forest",
@@ -268,18 +264,16 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
     return Figure(
         key="forest",
         title=f"The difference in {metric_name(metric)} beside every {'registered ' if chosen else ''}decision",
-        caption="Variant minus baseline: estimate and deciding interval, at the level of the adjusted test. "
-        "Colour and shape: the verdict."
-        + (
-            " Those by rules 1 and 2 rest on how many runs failed, not on this difference."
+        sentences=(
+            "Variant minus baseline: estimate and deciding interval, at the level of the adjusted test.",
+            "Colour and shape: the verdict.",
+            "Those by rules 1 and 2 rest on how many runs failed, not on this difference."
             if any(view.decided_by_stability for view in views)
-            else ""
-        )
-        + (
-            f" Not drawn: {several(left_out, 'decision')} whose intervals reach more "
-            f"than {_FAR} times as far as the median one."
+            else "",
+            f"Not drawn: {several(left_out, 'decision')} whose intervals reach more than {_FAR} times as far as the median "
+            "one."
             if left_out
-            else ""
+            else "",
         ),
         chart=alt.layer(*layers),
         data=kept.rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ablationlab.analysis.wording import DECISIONS, difference_of
+from ablationlab.analysis.wording import SHORT_DECISIONS, difference_of
 from ablationlab.core.format import DASH, amount, count, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
@@ -82,7 +82,7 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
     for study, decided in every[:most]:
         verdict = decided.verdict
         metric, n, delta, interval, bootstrap, d_z, p = _numbers(decided.primary, several_levels=len(levels) > 1)
-        word = DECISIONS[verdict.decision].replace(" the variant", "")
+        word = SHORT_DECISIONS[verdict.decision]
         word += "*" if decided.exploratory and study.registered else ""
         rows.append(
             {

@@ -124,10 +124,9 @@ class PaperWords:
 
     def change(self, comparison: Comparison) -> str:
         """How the variant's value relates to the reference's."""
-        shown = difference_of(comparison)
         if comparison.delta is None:
             return "unknown"
-        if not any(digit in "123456789∞" for digit in shown.size):
+        if difference_of(comparison).zero:
             return "none"
         return "higher" if comparison.delta > 0 else "lower"
 

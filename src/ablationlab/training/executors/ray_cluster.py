@@ -462,13 +462,13 @@ def train_stack(job_file: str, stack: int, mailbox: Any) -> str:
     if given.debug:
         os.environ[DEBUG_VARIABLE] = "1"
     reported_at, stop = 0.0, False
-    messages = [json.dumps({"stack": stack, "begun": True})]
+    messages: list[dict[str, Any]] = [{"stack": stack, "begun": True}]
 
     def report() -> None:
         nonlocal reported_at, stop
         reported_at = time.monotonic()
         try:
-            stop = ray.get(mailbox.put.remote(messages))
+            stop = ray.get(mailbox.put.remote([json.dumps(message) for message in messages]))
         except ray.exceptions.RayError:
             raise EOFError from None  # the command is gone; what was checkpointed is on disk
         messages.clear()
@@ -479,8 +479,8 @@ def train_stack(job_file: str, stack: int, mailbox: Any) -> str:
         return stop
 
     def send(event: Event) -> None:
-        messages[:] = [message for message in messages if '"note": ""' not in message]  # only the newest numbers matter
-        messages.append(json.dumps({"stack": stack, **asdict(event.payload)}))
+        messages[:] = [message for message in messages if message.get("note") != ""]  # only the newest numbers matter
+        messages.append({"stack": stack, **asdict(event.payload)})
 
     if should_stop():
         return json.dumps({"kind": "stopped"})
