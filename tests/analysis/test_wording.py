@@ -8,6 +8,7 @@ import pytest
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import (
+    Sentences,
     _more,
     caveat,
     names_of,
@@ -23,7 +24,7 @@ from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
-from .verdict.studies import arms, dataset, study, verdict_of
+from .verdict.studies import arms, dataset, study
 
 DETAILS = {
     CaveatCode.TOO_FEW_PAIRS: {"n": 1},
@@ -144,7 +145,7 @@ def test_what_is_true_of_several_arms_is_told_once():
     values = {name: [a + b for a, b in zip(none, costs, strict=True)] for name, costs in worse.items()}
     made = study({"validation_loss": {"none": none, **values}})
     verdict = decide(made)
-    reasons = told_once((decided, verdict_words(made, decided).why) for decided in verdict.verdicts)
+    reasons = told_once((decided, verdict_words(made, decided).reasons) for decided in verdict.verdicts)
     assert [(names_of(told.verdicts, verdict.verdicts), told.text[:31]) for told in reasons] == [
         ("layernorm and rmsnorm", "Each is worse on all 3 seeds, b")
     ]
@@ -159,25 +160,34 @@ def test_a_reason_that_was_told_is_not_repeated_in_the_recommendation():
     made = study({"validation_loss": arms(-0.05, n=5)})
     verdict = decide(made)
     (decided,) = verdict.verdicts
-    why = verdict_words(made, decided).why
-    assert "Not shown: that it is as stable" in why
+    reasons = verdict_words(made, decided).reasons
+    assert "Not shown: that it is as stable" in str(reasons)
     alone, beside = (
-        recommendations(made, verdict, told)[0] for told in (None, {(decided.variant, decided.regime): why})
+        recommendations(made, verdict, told)[0] for told in (None, {(decided.variant, decided.regime): reasons})
     )
     assert "Not shown: that it is as stable" in alone
     assert "Not shown" not in beside
     assert beside.startswith("layernorm: Adopt layernorm provisionally")
 
 
-def test_a_name_within_a_name_is_not_taken_for_the_variant():
-    decided = verdict_of({"validation_loss": arms(0.05)})
-    others = [decided.model_copy(update={"variant": name}) for name in ("relu", "relu-2")]
-    runs = told_once((decided, f"1 of 5 none runs diverged, 2 of 5 {decided.variant} runs.") for decided in others)
-    assert runs[0].text == "1 of 5 none runs diverged, 2 of 5 runs of each."
-    told = told_once(zip(others, ("relu diverged. So did relu-2.", "relu-2 diverged. So did relu-2."), strict=True))
+def test_a_word_of_a_sentence_is_not_taken_for_a_variant_of_that_name():
+    values = arms(0.05)
+    made = study({"validation_loss": {"none": values["none"], "loss": values["layernorm"], "rms": values["layernorm"]}})
+    verdicts = decide(made).verdicts
+    (reason,) = told_once((decided, verdict_words(made, decided).reasons) for decided in verdicts)
+    assert reason.text.startswith("Worse: validation loss ")
+    assert names_of(reason.verdicts, verdicts) == "loss and rms"
+
+
+def test_what_is_true_of_one_arm_alone_keeps_its_name():
+    made = study({"validation_loss": {name: arms(0.05)["none"] for name in ("none", "relu", "relu-2")}})
+    told = told_once(
+        (decided, Sentences((f"{decided.variant} diverged.", own), ("Each diverged.", own)))
+        for decided, own in zip(decide(made).verdicts, ("So did relu-2.", "So did none."), strict=True)
+    )
     assert [([v.variant for v in line.verdicts], line.text) for line in told] == [
         (["relu"], "So did relu-2."),
-        (["relu-2"], "So did relu-2."),
+        (["relu-2"], "So did none."),
         (["relu", "relu-2"], "Each diverged."),
     ]
 
@@ -201,10 +211,12 @@ def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
     assert "their smallest p is 0.0625 with 5 pairs that differ" in tests
 
 
-@pytest.mark.parametrize("name", ["b", "better", "layernorm"])
-def test_a_reason_begins_with_a_capital_unless_that_is_the_variants_name(name):
-    made = study({"validation_loss": {"none": arms(-0.3)["none"], name: arms(-0.3)["layernorm"]}})
-    assert verdict_words(made, decide(made).verdicts[0]).why.startswith(name if name == "better" else "Better")
+def test_a_reason_begins_with_a_capital_unless_that_is_the_variants_name():
+    made = study({"validation_loss": {"none": arms(-0.3)["none"], "better": arms(-0.3)["layernorm"]}})
+    assert verdict_words(made, decide(made).verdicts[0]).why.startswith("Better: validation loss")
+    worse = {"none": [2.0, 2.02, 1.99], "layernorm": [2.02, 2.041, 2.19]}
+    made = study({"validation_loss": worse})
+    assert verdict_words(made, decide(made).verdicts[0]).why.startswith("layernorm is worse on all 3 seeds")
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0042, "+0.4 %"), (-0.00003, "−0.003 %"), (0.5, "+50 %")])

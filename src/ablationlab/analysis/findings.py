@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ablationlab.analysis.interactions import simple_effects
-from ablationlab.analysis.wording import listed, name_of
+from ablationlab.analysis.wording import capital, listed, name_of
 from ablationlab.core.format import count_word, counted, difference, level, part, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, InteractionContrast, Interactions, StabilityGain
@@ -76,7 +76,7 @@ def _directions(directions: Sequence[ReplicatedDirection]) -> str:
     whole = f"{part(len(found), len(directions))} published directions"
     if len(directions) == 1:
         whole = "the published direction" if found else "the published direction is not shown here"
-    text = whole[:1].upper() + whole[1:]
+    text = capital(whole)
     if found:
         text += f" {'is' if len(found) == 1 else 'are'} found here too"
         if len(found) < len(directions):
@@ -125,10 +125,7 @@ def judged(analysis: Analysis, verdict: Verdict, *, stability: bool) -> list[str
         if (known.rule == "restores-stability") is stability:
             text = _judged(analysis, verdict, _answered_by(analysis, verdict, known))
             sentences.setdefault(text, []).append(f"{name} {known.status}")
-    return [
-        f"{_capital(text) if _plain(analysis, text) else text} ({', '.join(names)})."
-        for text, names in sentences.items()
-    ]
+    return [f"{text} ({', '.join(names)})." for text, names in sentences.items()]
 
 
 def _answered_by(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> HypothesisVerdict:
@@ -149,11 +146,6 @@ def _evidence(analysis: Analysis, known: HypothesisVerdict) -> list[Comparison]:
     return [each for each in analysis.comparisons if each.id in known.evidence and each.metric == known.metric]
 
 
-def _plain(analysis: Analysis, text: str) -> bool:
-    """Whether a sentence begins with a word, which takes a capital, and not with a variant's name."""
-    return text.partition(" ")[0].rstrip(",") not in analysis.variants
-
-
 def _judged(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> str:
     if known.rule == "restores-stability":
         return _restores(analysis, verdict, known)
@@ -170,13 +162,13 @@ def _judged(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> s
         case HypothesisReason.WORSE_NOT_SMOOTHER:
             return f"{_outcomes(analysis, evidence)} in {metric}, but training is not shown to be smoother"
         case HypothesisReason.EQUIVALENT:
-            return f"{metric} does not change by more than the smallest effect that matters"
+            return f"{capital(metric)} does not change by more than the smallest effect that matters"
         case HypothesisReason.NOT_WORSE:
-            return f"{metric} is no worse for any variant"
+            return f"{capital(metric)} is no worse for any variant"
         case HypothesisReason.NOT_SENSITIVE:
-            return f"{metric} cannot tell models apart at this scale"
+            return f"{capital(metric)} cannot tell models apart at this scale"
         case _:
-            return f"whether {metric} changes stays open"
+            return f"Whether {metric} changes stays open"
 
 
 def _outcomes(analysis: Analysis, compared: Sequence[Comparison]) -> str:
@@ -192,17 +184,17 @@ def _outcomes(analysis: Analysis, compared: Sequence[Comparison]) -> str:
 
 def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> str:
     if known.reason in _UNTESTED:
-        return f"whether stability is restored stays open: {_UNTESTED[known.reason]}"
+        return f"Whether stability is restored stays open: {_UNTESTED[known.reason]}"
     stability = analysis.stability
     if stability is None or known.status == "rejected":
-        return "no variant restores stability where the baseline is unstable"
+        return "No variant restores stability where the baseline is unstable"
     shaky = [
         regime for regime in analysis.regimes if (arm := stability.arm(analysis.baseline, regime)) and arm.unstable
     ]
     if known.reason != HypothesisReason.RESTORED:
         undone = known.reason == HypothesisReason.GAIN_UNDONE
         why = "a gain in stability is shown, but other failures are more frequent" if undone else "no gain is shown"
-        return f"whether stability is restored stays open: {why} {at_places(shaky, analysis.regimes)}".rstrip()
+        return f"Whether stability is restored stays open: {why} {at_places(shaky, analysis.regimes)}".rstrip()
     parts: list[StabilityGain | Comparison] = [*stability.parts, *stability.gains, *analysis.comparisons]
     shown = dict.fromkeys((one.variant, one.regime) for one in parts if one.id in known.evidence)
     clauses = [
@@ -274,7 +266,7 @@ def crossed(analysis: Analysis) -> str:
         sentences.append("that the settings interact is not shown.")
     exploratory = all(one.label == "exploratory" for one in tested)
     first, *rest = sentences
-    return " ".join([f"Exploratory: {first}" if exploratory else _capital(first), *map(_capital, rest)])
+    return " ".join([f"Exploratory: {first}" if exploratory else capital(first), *map(capital, rest)])
 
 
 def _at_levels(analysis: Analysis, found: Interactions, flat: Sequence[str]) -> list[str]:
@@ -308,10 +300,6 @@ def _ways(
         amount = with_unit(" to ".join(dict.fromkeys(size.size for size in sizes)), sizes[0].unit)
         ways.append(f"{word} by {amount}{f' ({listed(names)})' if names else ''}")
     return ways
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _short(key: str) -> str:

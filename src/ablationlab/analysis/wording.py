@@ -5,9 +5,9 @@ Sentences of several verdicts are merged for display; nothing else reads them.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from string import Formatter
 from typing import Any, Final
 
@@ -681,14 +681,16 @@ FAILURES: Final[Mapping[Failure, str]] = {
     Failure.FAILED: "diverged or ended worse than they began",
     Failure.UNSTABLE: "unstable",
 }
+#: The same of one run.
+_FAILURE: Final[Mapping[Failure, str]] = {**FAILURES, Failure.FAILED: "diverged or ended worse than it began"}
 
 
-def failing(gain: StabilityGain) -> str:
-    """``10 of 24 none runs diverged, 0 of 24 layernorm runs``."""
+def failing(gain: StabilityGain, *, of_each: bool = False) -> str:
+    """``10 of 24 none runs diverged, 0 of 24 layernorm runs``; *of_each*: of variants that all have these counts."""
     word = "are unstable" if gain.failure == Failure.UNSTABLE else FAILURES[gain.failure]
     return (
         f"{gain.reference_unstable} of {gain.reference_runs} {gain.reference} runs {word}, "
-        f"{gain.variant_unstable} of {gain.variant_runs} {gain.variant} runs"
+        f"{gain.variant_unstable} of {gain.variant_runs} {'runs of each' if of_each else f'{gain.variant} runs'}"
     )
 
 
@@ -838,117 +840,124 @@ def hypothesis_lines(analysis: Analysis, hypotheses: Mapping[str, HypothesisVerd
 
 
 def because(evidence: Evidence, reason: Reason) -> str:
-    """Why a rule applies, or why it does not: one sentence."""
-    text = _because(evidence, reason)
-    named = re.match(rf"{re.escape(evidence.variant)}(?![\w-])", text)
-    return (text if named else text[:1].upper() + text[1:]) + "."
+    """Why a rule applies, or why it does not."""
+    return " ".join(_because(evidence, reason))
 
 
-def _because(evidence: Evidence, reason: Reason) -> str:
+def _because(evidence: Evidence, reason: Reason) -> tuple[str, ...]:
     primary, standing, gain = evidence.primary, evidence.standing, evidence.gain
     metric = name_of(primary) if primary is not None else "the primary metric"
     numbers = measured(primary) if primary is not None else ""
     effect = primary.smallest_effect if primary is not None else None
     within = "" if primary is None or effect is None else f"±{margin_of(primary, effect)}"
-    counts = failing(gain) if gain is not None else "no counts"
+    counts = failing(gain, of_each=evidence.of_each) if gain is not None else "no counts"
+    the_metric = capital(metric)
     match reason:
         case Reason.MEASURED:
-            return f"{metric} can tell models apart"
+            return (f"{the_metric} can tell models apart.",)
         case Reason.STABILITY_DIFFERS:
-            return "the primary metric cannot answer, but a difference in stability is shown"
+            return ("The primary metric cannot answer, but a difference in stability is shown.",)
         case Reason.PRIMARY_MISSING:
-            return "the primary metric is not in the data"
+            return ("The primary metric is not in the data.",)
         case Reason.NO_DIRECTION:
-            return f"{metric} has no better direction, so it cannot decide"
+            return (f"{the_metric} has no better direction, so it cannot decide.",)
         case Reason.NOT_SENSITIVE:
             reasons = sensitivity_reasons(primary.sensitivity if primary is not None else None)
-            return f"{metric} is not sensitive at this scale: {'; '.join(reasons)}"
+            return (f"{the_metric} is not sensitive at this scale: {'; '.join(reasons)}.",)
         case Reason.GRID_RATES if _not_fitted(evidence):
             return (
-                f"{metric} is known at the chosen grid rates only, where a difference may be the grid's: of tuned arms, the "
-                "validation loss and its functions decide"
+                f"{the_metric} is known at the chosen grid rates only, where a difference may be the grid's: of tuned arms, "
+                "the validation loss and its functions decide.",
             )
         case Reason.GRID_RATES:
             return (
-                f"{metric} at the best rate is not known for both arms, and a difference at grid rates may be the grid's: "
-                "sweep rates at most a factor of 2 apart, beyond both optima"
+                f"{the_metric} at the best rate is not known for both arms, and a difference at grid rates may be the "
+                "grid's: sweep rates at most a factor of 2 apart, beyond both optima.",
             )
         case Reason.STABILITY_UNKNOWN:
-            return "nothing is known of the runs' stability"
+            return ("Nothing is known of the runs' stability.",)
         case Reason.LESS_STABLE:
-            return f"less stable: {_places(evidence, standing.lost)}"
+            return (f"Less stable: {_places(evidence, standing.lost)}.",)
         case Reason.NOT_LESS_STABLE:
-            return f"not shown less stable: {counts}"
+            return (f"Not shown less stable: {counts}.",)
         case Reason.BASELINE_STABLE if gain is not None and gain.failure != Failure.UNSTABLE:
-            return f"no baseline run {FAILURES[gain.failure].replace('they', 'it')} here"
+            return (f"No baseline run {_FAILURE[gain.failure]} here.",)
         case Reason.BASELINE_STABLE:
-            return "the baseline is stable here"
+            return ("The baseline is stable here.",)
         case Reason.GAIN_NOT_SHOWN:
             p = p_clause(gain.p_adjusted) if gain is not None else ""
             how = f"{p}, {corrected_for(standing.places)}"
             unstable = gain is None or gain.failure == Failure.UNSTABLE
-            fails = "the baseline is unstable" if unstable else "runs of the baseline fail"
-            return f"{fails}, but a gain is not shown: {counts} ({how}{_single(gain)})"
+            fails = "The baseline is unstable" if unstable else "Runs of the baseline fail"
+            return (f"{fails}, but a gain is not shown: {counts} ({how}{_single(gain)}).",)
         case Reason.GAIN_WITHIN_MARGINS | Reason.GAIN_AT_A_COST:
-            return f"more stable: {_places(evidence, standing.gained)}. {costs(evidence)}".removesuffix(".")
+            return (f"More stable: {_places(evidence, standing.gained)}.", *_costs(evidence))
         case Reason.MAY_BE_LESS_STABLE:
             return (
-                f"more stable: {_places(evidence, standing.gained)}. But runs are missing, and had those of "
-                f"{evidence.variant} failed and the baseline's not, it would be shown less stable"
+                f"More stable: {_places(evidence, standing.gained)}.",
+                f"But runs are missing, and had those of {evidence.name} failed and the baseline's not, it would be shown "
+                "less stable.",
             )
         case Reason.EQUIVALENT:
-            return f"equivalent: {_equivalence(primary)}. The test for a difference: {numbers}{_but_worse(evidence)}"
+            return (
+                f"Equivalent: {_equivalence(primary)}.",
+                f"The test for a difference: {numbers}.",
+                *_but_worse(evidence),
+            )
         case Reason.REAL_BUT_SMALL:
-            return f"real but small: {numbers}. But {_equivalence(primary)}{_but_worse(evidence)}"
+            return (f"Real but small: {numbers}.", f"But {_equivalence(primary)}.", *_but_worse(evidence))
         case Reason.RUNS_MISSING:
             return (
-                f"what the runs that are there show ({numbers}) does not decide: {_only_its_runs(evidence)}, and a run that "
-                "is missing may have failed"
+                f"What the runs that are there show ({numbers}) does not decide: {_only_its_runs(evidence)}, and a run that "
+                "is missing may have failed.",
             )
         case Reason.NO_SMALLEST_EFFECT:
-            return "no smallest effect is registered for what was tested, so equivalence cannot be shown"
+            return ("No smallest effect is registered for what was tested, so equivalence cannot be shown.",)
         case Reason.NOT_EQUIVALENT:
-            return f"equivalence within {within} is not shown"
+            return (f"Equivalence within {within} is not shown.",)
         case Reason.EQUIVALENCE_NOT_TESTED:
-            return f"equivalence within {within} could not be tested"
+            return (f"Equivalence within {within} could not be tested.",)
         case Reason.SURVIVORS_ONLY:
             return (
-                f"{metric} is compared on the runs that survived, which does not outweigh that {evidence.variant} diverged "
+                f"{the_metric} is compared on the runs that survived, which does not outweigh that {evidence.name} diverged "
                 f"or ended without a number on {counted(evidence.variant_diverged, 'seed')} where the baseline did not"
-                + (f", and that {_only_its_runs(evidence)}" if evidence.variant_missing else "")
+                + (f", and that {_only_its_runs(evidence)}." if evidence.variant_missing else "."),
             )
         case Reason.BASELINE_SURVIVORS_ONLY:
             return (
-                f"worse on the seeds where the baseline survived ({numbers}), but the baseline diverged on "
-                f"{counted(evidence.baseline_diverged, 'seed')} where {evidence.variant} did not, and with these counted it "
-                "is not shown"
+                f"Worse on the seeds where the baseline survived ({numbers}), but the baseline diverged on "
+                f"{counted(evidence.baseline_diverged, 'seed')} where {evidence.name} did not, and with these counted it "
+                "is not shown.",
             )
         case Reason.WORSE:
-            return f"worse: {numbers}"
+            return (f"Worse: {numbers}.",)
         case Reason.NOT_WORSE:
-            return f"not shown worse: {numbers}"
+            return (f"Not shown worse: {numbers}.",)
         case Reason.NOT_BETTER:
-            return f"not shown better: {numbers}"
+            return (f"Not shown better: {numbers}.",)
         case Reason.BETTER_AND_SAFE:
             guarded = "Every guard keeps its margin, and the variant" if evidence.guards else "The variant"
-            return f"better: {numbers}. {guarded} is no less stable: {_worst(evidence)}"
+            return (f"Better: {numbers}.", f"{guarded} is no less stable: {_worst(evidence)}.")
         case Reason.BETTER_AT_A_COST | Reason.BETTER_WITH_BAD_RUNS:
-            return f"better: {numbers}. But {_shown_costs(evidence)}"
+            return (f"Better: {numbers}.", f"But {_shown_costs(evidence)}.")
         case Reason.BETTER_NOT_ALL_SHOWN:
-            return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
+            return (f"Better: {numbers}.", f"Not shown: {_not_shown(evidence)}.")
         case Reason.MAY_BE_SMALL:
-            return f"better: {numbers}. But {_tie_but_for(evidence)}, and a worse run must not help the variant"
+            return (
+                f"Better: {numbers}.",
+                f"But {_tie_but_for(evidence)}, and a worse run must not help the variant.",
+            )
         case Reason.VARIANT_DIVERGED:
-            return _diverged_alone(evidence)
+            return (_diverged_alone(evidence),)
         case Reason.FAILS_MORE:
-            return f"{_fails_more(evidence)}. {metric[:1].upper()}{metric[1:]} does not outweigh it: {numbers}"
+            return (f"{capital(_fails_more(evidence))}.", f"{the_metric} does not outweigh it: {numbers}.")
         case Reason.BAD_RUNS:
             return (
-                f"{evidence.variant} is {_hidden_loss(evidence)}. If the difference were smaller there, it would be shown "
-                "worse; a larger one must not help the variant"
+                f"{evidence.subject} is {_hidden_loss(evidence)}.",
+                "If the difference were smaller there, it would be shown worse; a larger one must not help the variant.",
             )
         case Reason.NO_RULE_APPLIES:
-            return f"nothing is shown either way: {numbers or 'the primary metric is not in the data'}"
+            return (f"Nothing is shown either way: {numbers or 'the primary metric is not in the data'}.",)
 
 
 def _equivalence(primary: Comparison | None) -> str:
@@ -967,24 +976,24 @@ def _tie_but_for(evidence: Evidence) -> str:
     seeds = evidence.worse_than_a_tie
     worst = f"on {_seeds(seeds)}" if seeds else "in the runs that it lost"
     return (
-        f"if {evidence.variant} had done about as well {worst} as on the other seeds, its gain would be shown to be too "
+        f"if {evidence.name} had done about as well {worst} as on the other seeds, its gain would be shown to be too "
         "small to matter"
     )
 
 
 def _diverged_alone(evidence: Evidence) -> str:
     return (
-        f"{evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} where the baseline did not, and "
-        "nothing that is shown outweighs it"
+        f"{evidence.subject} diverged on {counted(evidence.variant_diverged, 'seed')} where the baseline did not, and "
+        "nothing that is shown outweighs it."
     )
 
 
 def _fails_more(evidence: Evidence) -> str:
     """Too few seeds to show it less stable, and too many failures to use it."""
     gain = evidence.fails_more
-    counts = "" if gain is None else f": {failing(gain)}{_single(gain)}"
+    counts = "" if gain is None else f": {failing(gain, of_each=evidence.of_each)}{_single(gain)}"
     return (
-        f"more of {evidence.variant}'s runs fail than the margin of {percent(evidence.standing.margin)} allows, and it is "
+        f"more of {evidence.name}'s runs fail than the margin of {percent(evidence.standing.margin)} allows, and it is "
         f"not shown to be as stable{counts}"
     )
 
@@ -1007,7 +1016,7 @@ def _places(evidence: Evidence, ids: Sequence[str]) -> str:
     stability = evidence.analysis.stability
     vector = stability.vector(evidence.variant, evidence.analysis.baseline, evidence.regime) if stability else ()
     return "; ".join(
-        f"{failing(gain)} ({_EXACT[gain.test]} {p_clause(gain.p_adjusted)}, "
+        f"{failing(gain, of_each=evidence.of_each)} ({_EXACT[gain.test]} {p_clause(gain.p_adjusted)}, "
         f"{corrected_for(evidence.standing.places)}{_single(gain)})"
         for gain in vector
         if gain.id in ids
@@ -1027,13 +1036,16 @@ def _worst(evidence: Evidence) -> str:
     return f"that it is as stable, since {text}, beyond the margin of {percent(standing.margin)}"
 
 
-def costs(evidence: Evidence) -> str:
+def _costs(evidence: Evidence) -> list[str]:
     """What the variant may cost on the primary metric and on every guard, a sentence for each."""
-    text = " ".join(f"{cost[:1].upper()}{cost[1:]}." for cost in (_cost(evidence, cost) for cost in evidence.costs))
-    alone = "" if evidence.guards else " No guard is registered, so the cost is judged on the primary metric alone."
-    missing = f" {_only_its_runs(evidence).capitalize()}." if evidence.variant_missing else ""
-    more = f" And {_fails_more(evidence)}." if evidence.fails_beyond_margin else ""
-    return f"{text}{alone}{missing}{more}".strip()
+    sentences = [f"{capital(_cost(evidence, cost))}." for cost in evidence.costs]
+    if not evidence.guards:
+        sentences.append("No guard is registered, so the cost is judged on the primary metric alone.")
+    if evidence.variant_missing:
+        sentences.append(f"{capital(_only_its_runs(evidence))}.")
+    if evidence.fails_beyond_margin:
+        sentences.append(f"And {_fails_more(evidence)}.")
+    return sentences
 
 
 _NO_BOUND: Final[Mapping[CostBound, str]] = {
@@ -1077,9 +1089,9 @@ def _shown_costs(evidence: Evidence) -> str:
     return ", and ".join(filter(None, [shown, hidden if evidence.hidden_costs else ""]))
 
 
-def _but_worse(evidence: Evidence) -> str:
+def _but_worse(evidence: Evidence) -> list[str]:
     """What a tie on the primary metric must not hide."""
-    return f". But {_shown_costs(evidence)}" if evidence.broken_guards or evidence.shown_worse else ""
+    return [f"But {_shown_costs(evidence)}."] if evidence.broken_guards or evidence.shown_worse else []
 
 
 def _not_shown(evidence: Evidence) -> str:
@@ -1116,7 +1128,7 @@ def _both_sides(evidence: Evidence) -> str:
     also = f" Shown: {_places(evidence, others)}." if others else ""
     return (
         f"Stability: {failing(gain)}; gain {percent(gain.estimate)} ({gain_interval(gain)}){shown and ', '}{shown}.{also} "
-        f"{costs(evidence)}"
+        + " ".join(_costs(evidence))
     )
 
 
@@ -1128,7 +1140,8 @@ def _tie_break(evidence: Evidence, tie: TieBreak) -> str:
     where = " at best rates" if evidence.regime == TUNED else ""
     parts = [f"{metric_name(name)} was not measured{where}" for name in tie.unmeasured]
     parts += [f"{name_of(comparison)} does not decide" for comparison in asked if comparison not in decided]
-    parts += [f"{measured(comparison)}: favours {tie.favours or evidence.variant}" for comparison in decided]
+    favoured = evidence.name if tie.favours in (None, evidence.variant) else tie.favours
+    parts += [f"{measured(comparison)}: favours {favoured}" for comparison in decided]
     return f"Tie-breakers: {'; '.join(parts)}." if parts else "No tie-breaker is registered."
 
 
@@ -1140,20 +1153,20 @@ def the_baseline(name: str) -> str:
     return "the baseline" if name == "baseline" else f"the baseline ({name})"
 
 
-def _advised(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> str:
+def _advised(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[str]:
     """What to do with one variant in one regime, true for runs of any kind; *used*: see `used_in`."""
-    return " ".join(filter(None, (_advice(evidence, verdict, used=used), _notes(evidence, verdict))))
+    return [*_advice(evidence, verdict, used=used), *_notes(evidence, verdict)]
 
 
-def _notes(evidence: Evidence, verdict: VariantVerdict) -> str:
+def _notes(evidence: Evidence, verdict: VariantVerdict) -> list[str]:
     """What to know beside what to do."""
-    sentences = [_failures(evidence, verdict)]
-    if verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY):
-        sentences.append(_one_rate(evidence))
+    sentences = _failures(evidence)
+    if verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY) and (rate := _one_rate(evidence)):
+        sentences.append(rate)
     if verdict.decision in ADOPTED and (better := better_variants(evidence.analysis, verdict)):
         verb = "are" if len(better) > 1 else "is"
-        sentences.append(f"Before it, look at {listed(better)}, which {verb} shown better than {verdict.variant}.")
-    return " ".join(filter(None, sentences))
+        sentences.append(f"Before it, look at {listed(better)}, which {verb} shown better than {evidence.name}.")
+    return sentences
 
 
 #: Decisions for a variant.
@@ -1177,68 +1190,75 @@ def better_variants(analysis: Analysis, verdict: VariantVerdict) -> list[str]:
     return better
 
 
-def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> str:
-    variant, baseline = evidence.variant, the_baseline(evidence.analysis.baseline)
-    keep, it = (f"Do not use {variant}", "it") if used else (f"Keep {baseline}", variant)
+def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[str]:
+    variant, baseline = evidence.name, the_baseline(evidence.analysis.baseline)
+    keep, it = (f"do not use {variant}", "it") if used else (f"keep {baseline}", variant)
     than = f" than {baseline}" if used else ""
     primary = evidence.primary
     metric = name_of(primary) if primary is not None else "the primary metric"
     moved = f"{metric} {change(primary)}" if primary is not None else metric
     match verdict.decision:
         case Decision.ADOPT:
-            return (
-                f"Adopt {variant}: it is better ({moved}){_setting(evidence)}. "
-                + ("Every guard keeps its margin, and it" if evidence.guards else "It")
-                + " is shown to be no less stable."
-            )
+            guarded = "Every guard keeps its margin, and it" if evidence.guards else "It"
+            return [
+                f"Adopt {variant}: it is better ({moved}){_setting(evidence)}.",
+                f"{guarded} is shown to be no less stable.",
+            ]
         case Decision.ADOPT_PROVISIONALLY:
-            return (
-                f"Adopt {variant} provisionally: it is better ({moved}){_setting(evidence)}. Not shown: "
-                f"{_not_shown(evidence)}.{_seeds_for_margin(evidence)}"
-            )
+            return [
+                f"Adopt {variant} provisionally: it is better ({moved}){_setting(evidence)}.",
+                f"Not shown: {_not_shown(evidence)}.",
+                *_seeds_for_margin(evidence),
+            ]
         case Decision.ADOPT_IN_REGIME:
-            return f"Use {variant} in this regime: it restores stability. {costs(evidence)}"
+            return [f"Use {variant} in this regime: it restores stability.", *_costs(evidence)]
         case Decision.TRADE_OFF if verdict.rule == Rule.RESTORES_STABILITY:
-            return (
-                f"{variant} restores stability, but its cost is not shown to stay within the margins: use it where a run "
-                f"that fails costs you more than that. {costs(evidence)}"
-            )
+            return [
+                f"{evidence.subject} restores stability, but its cost is not shown to stay within the margins: use it where "
+                "a run that fails costs you more than that.",
+                *_costs(evidence),
+            ]
         case Decision.TRADE_OFF:
-            return f"{variant} is better ({moved}), but {_shown_costs(evidence)}: decide which matters more to you."
+            better = f"{evidence.subject} is better ({moved})"
+            return [f"{better}, but {_shown_costs(evidence)}: decide which matters more to you."]
         case Decision.TIE:
             return _tie(evidence, verdict, used=used)
         case Decision.KEEP_BASELINE if verdict.rule == Rule.LESS_STABLE:
-            return f"{keep}: {it} is less stable{than}."
+            return [f"{capital(keep)}: {it} is less stable{than}."]
         case Decision.KEEP_BASELINE:
-            return f"{keep}: {it} is worse{than} ({moved}){_setting(evidence)}."
+            return [f"{capital(keep)}: {it} is worse{than} ({moved}){_setting(evidence)}."]
         case Decision.NO_VERDICT:
-            return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
+            nothing = f"No verdict: nothing here can tell {variant} from {baseline}."
+            return [nothing, *_because(evidence, verdict.reason)]
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
-            runs = f"the runs of both arms on {_seeds(evidence.bad_runs)}"
-            return f"{keep} for now. {variant} is {_hidden_loss(evidence)}. Look at {runs}."
+            return [
+                f"{capital(keep)} for now.",
+                f"{evidence.subject} is {_hidden_loss(evidence)}.",
+                f"Look at the runs of both arms on {_seeds(evidence.bad_runs)}.",
+            ]
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.FAILS_MORE:
-            return f"{keep} for now: {_fails_more(evidence)}."
+            return [f"{capital(keep)} for now: {_fails_more(evidence)}."]
         case Decision.KEEP_PROVISIONALLY:
-            return f"{keep} for now. {_diverged_alone(evidence)}."
+            return [f"{capital(keep)} for now.", _diverged_alone(evidence)]
         case Decision.INCONCLUSIVE if verdict.reason == Reason.MAY_BE_SMALL:
-            but = f"{variant} is better ({moved}), but {_tie_but_for(evidence)}."
-            return f"Undecided; {keep[0].lower()}{keep[1:]} for now. {but}"
+            but = f"{evidence.subject} is better ({moved}), but {_tie_but_for(evidence)}."
+            return [f"Undecided; {keep} for now.", but]
         case Decision.INCONCLUSIVE:
-            return f"Undecided; {keep[0].lower()}{keep[1:]} for now."
+            return [f"Undecided; {keep} for now."]
 
 
-def _tie(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> str:
+def _tie(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[str]:
     primary, tie, baseline = evidence.primary, verdict.tie_break, the_baseline(evidence.analysis.baseline)
-    keep = f"do not use {evidence.variant}" if used else f"keep {baseline}"
+    keep = f"do not use {evidence.name}" if used else f"keep {baseline}"
     none = "No difference that matters" + ("" if primary is None else f" on {name_of(primary)}")
-    small = ""
+    small = []
     if verdict.reason == Reason.REAL_BUT_SMALL and primary is not None:
-        small = f" A difference is real but small: {change(primary)}, {primary.outcome}."
+        small = [f"A difference is real but small: {change(primary)}, {primary.outcome}."]
     if tie is not None and tie.metric is not None and tie.favours is None:
-        favoured = f"{metric_name(tie.metric)} favours {evidence.variant}"
-        return f"{none}; {favoured}, but {_against(evidence)}: {keep}.{small}"
+        favoured = f"{metric_name(tie.metric)} favours {evidence.name}"
+        return [f"{none}; {favoured}, but {_against(evidence)}: {keep}.", *small]
     if (evidence.broken_guards or evidence.shown_worse) and (tie is None or tie.favours is None):
-        return f"{none}: {keep}; {evidence.variant} is {_shown_costs(evidence)}.{small}"
+        return [f"{none}: {keep}; {evidence.name} is {_shown_costs(evidence)}.", *small]
     if tie is None or tie.favours is None:
         rest = "nothing else speaks for a change"
         if tie is not None and tie.unmeasured:
@@ -1246,9 +1266,11 @@ def _tie(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> str:
             rest = f"no tie-breaker that was measured{where} speaks for a change"
             if not tie.asked:
                 rest = f"the tie-breaker{'s were' if len(tie.unmeasured) > 1 else ' was'} not measured{where}"
-        return f"{none}, and {rest}: {keep}.{small}"
-    advice = "use it" if tie.favours == evidence.variant else keep if used else "keep it"
-    return f"{none}; {metric_name(tie.metric or '')} favours {tie.favours}: {advice}.{small}"
+        return [f"{none}, and {rest}: {keep}.", *small]
+    favours, advice = tie.favours, keep if used else "keep it"
+    if favours == evidence.variant:
+        favours, advice = evidence.name, "use it"
+    return [f"{none}; {metric_name(tie.metric or '')} favours {favours}: {advice}.", *small]
 
 
 def _against(evidence: Evidence) -> str:
@@ -1256,7 +1278,7 @@ def _against(evidence: Evidence) -> str:
     costly = evidence.broken_guards or evidence.shown_worse or evidence.hidden_costs
     parts = [f"it is {_shown_costs(evidence)}"] if costly else []
     if evidence.fails_more is not None:
-        parts.append(failing(evidence.fails_more))
+        parts.append(failing(evidence.fails_more, of_each=evidence.of_each))
     if evidence.variant_diverged:
         parts.append(f"it alone diverged on {counted(evidence.variant_diverged, 'seed')}")
     if evidence.variant_missing:
@@ -1265,28 +1287,29 @@ def _against(evidence: Evidence) -> str:
     return "; ".join(parts) or "it alone has no value of some runs"
 
 
-def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
+def _failures(evidence: Evidence) -> list[str]:
     """Runs that failed in either arm, whatever was decided; what few seeds can say where none did is said by `_not_shown`."""
     gain, stability = evidence.gain, evidence.analysis.stability
     if gain is None or stability is None or not gain.reference_unstable + gain.variant_unstable:
-        return ""
+        return []
     counts: dict[tuple[int, int], str] = {}  # what fails in the same runs is told once, as the worst that happened
     for part in stability.vector(gain.variant, gain.reference, gain.regime):
         if part.reference_unstable + part.variant_unstable:
-            counts.setdefault((part.reference_unstable, part.variant_unstable), failing(part))
+            text = failing(part, of_each=evidence.of_each)
+            counts.setdefault((part.reference_unstable, part.variant_unstable), text)
     registered = "" if any(g.places for g in (*stability.parts, *stability.gains)) else " (not registered)"
-    hint = " The baseline itself is not stable here." if evidence.baseline_unstable else ""
-    return f"{'; '.join(counts.values())}{registered}.{hint}"
+    hint = ["The baseline itself is not stable here."] if evidence.baseline_unstable else []
+    return [f"{'; '.join(counts.values())}{registered}.", *hint]
 
 
-def _seeds_for_margin(evidence: Evidence) -> str:
+def _seeds_for_margin(evidence: Evidence) -> list[str]:
     standing = evidence.standing
     if standing.non_inferior or not standing.known or evidence.unpaired:
-        return ""
-    return (
-        f" {pairs_of(standing.pairs).capitalize()} cannot show more about stability: it takes "
+        return []
+    return [
+        f"{capital(pairs_of(standing.pairs))} cannot show more about stability: it takes "
         f"{count(standing.seeds_for_margin)} seeds without a failure in either arm."
-    )
+    ]
 
 
 def _setting(evidence: Evidence) -> str:
@@ -1315,82 +1338,84 @@ def _not_fitted(evidence: Evidence) -> bool:
     return sweep is not None and sweep.knows_best_rate(evidence.variant)
 
 
-def _needed(evidence: Evidence, needs: Needs) -> str:
+def _needed(evidence: Evidence, needs: Needs) -> list[str]:
     primary = evidence.primary
     match needs.need:
         case Need.PRIMARY_METRIC:
-            return "Measure the primary metric in both arms."
+            return ["Measure the primary metric in both arms."]
         case Need.DIRECTION:
             metric = name_of(primary) if primary else "it"
-            return f"Register a primary metric with a better direction; {metric} has none."
+            return [f"Register a primary metric with a better direction; {metric} has none."]
         case Need.SENSITIVE_TASKS:
-            return "More seeds will not help: choose tasks that are sensitive at this scale, or a larger model."
+            return ["More seeds will not help: choose tasks that are sensitive at this scale, or a larger model."]
         case Need.STABLE_TRAINING if evidence.refused:
-            return (
+            return [
                 f"Runs diverged, and this study registers that nothing is compared then ([stability] diverged = "
-                f'"refuse"): make {evidence.variant} and {evidence.analysis.baseline} train stably, or register "survivors".'
-            )
+                f'"refuse"): make {evidence.name} and {evidence.analysis.baseline} train stably, or register "survivors".'
+            ]
         case Need.STABLE_TRAINING if not evidence.variant_diverged:
-            return f"Make {evidence.variant} train stably, or show on a new study of more seeds that it does."
+            return [f"Make {evidence.name} train stably, or show on a new study of more seeds that it does."]
         case Need.STABLE_TRAINING:
-            return f"Make {evidence.variant} train stably: until then, the runs that survived cannot count."
+            return [f"Make {evidence.name} train stably: until then, the runs that survived cannot count."]
         case Need.THREE_PAIRS:
             what = "runs in each arm" if evidence.unpaired else "pairs"
-            return f"At least 3 {what} are needed for any inference; there are {primary.n if primary else 0}."
+            return [f"At least 3 {what} are needed for any inference; there are {primary.n if primary else 0}."]
         case Need.MISSING_RUNS:
             which = (
-                f"of {evidence.variant} on {_seeds(evidence.variant_missing)}"
+                f"of {evidence.name} on {_seeds(evidence.variant_missing)}"
                 if evidence.variant_missing
                 else "that are missing"
             )
-            return f"Finish the runs {which}, and analyze again."
+            return [f"Finish the runs {which}, and analyze again."]
         case Need.VARIATION:
             what = "Neither arm varies, so the" if evidence.unpaired else "All deltas are equal, so their"
-            return f"{what} spread is unknown: check that the runs really differ."
+            return [f"{what} spread is unknown: check that the runs really differ."]
         case Need.SMALLEST_EFFECT:
-            return "No smallest effect is registered for what was tested, so no number of seeds can be given."
+            return ["No smallest effect is registered for what was tested, so no number of seeds can be given."]
         case Need.BEST_RATES if _not_fitted(evidence):
-            return (
+            return [
                 "More seeds will not help: register the validation loss, the perplexity or the bits per byte as the primary "
-                "metric of tuned arms. They are fitted at the best rates."
-            )
+                "metric of tuned arms.",
+                "They are fitted at the best rates.",
+            ]
         case Need.BEST_RATES:
-            return (
+            return [
                 "More seeds will not help: sweep rates at most a factor of 2 apart, two or more beyond either optimum."
-            )
+            ]
         case Need.CLOSER_RATES:
             off = with_unit(number(primary.doubt, 2), primary.unit) if primary is not None else ""
             share = "more than" if primary is not None and primary.doubt > (primary.smallest_effect or 0) else "much of"
-            return (
+            return [
                 f"More seeds will help little: the fits of the best learning rates may be off by {off} together, {share} the "
-                "smallest effect that matters. Sweep rates closer together about both optima, two or more on either side."
-            )
+                "smallest effect that matters.",
+                "Sweep rates closer together about both optima, two or more on either side.",
+            ]
         case Need.FRESH_SEEDS:
             return _fresh_seeds([(evidence, needs)])
 
 
-def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> str:
+def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> list[str]:
     """How many seeds would decide, of variants with the same smallest effect; spans where their spreads differ."""
     evidence, needs = asked[0]
     primary = evidence.primary
     if primary is None or primary.smallest_effect is None:
-        return ""
+        return []
     rough = f"; an SD from {primary.sample} is itself a rough guess" if primary.n < 10 else ""
     seeds = "fresh runs in each arm" if evidence.unpaired else "fresh seeds"
     spread = "the difference between two runs" if evidence.unpaired else "the deltas"
     sds = [known.primary.delta_sd for known, _ in asked if known.primary is not None]
     spreads = _span([number(sd) for sd in sorted(sd for sd in sds if sd is not None)])
     if all(need.seeds_for_difference is None and need.seeds_for_equivalence is None for _, need in asked):
-        return (
+        return [
             f"More seeds will not decide it: with such spread (SD of {spread} {spreads}), a difference of "
             f"{margin_of(primary, primary.smallest_effect)} takes more than a million {seeds}."
-        )
-    return (
+        ]
+    return [
         f"A new study of {_fresh([need.seeds_for_difference for _, need in asked])} {seeds} would see a difference of "
         f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power; if there is no difference, "
         f"{_fresh([need.seeds_for_equivalence for _, need in asked])} would show that with the same power "
         f"(SD of {spread} {spreads}{rough})."
-    )
+    ]
 
 
 def _fresh(seeds: Sequence[int | None]) -> str:
@@ -1428,56 +1453,89 @@ SHORT_DECISIONS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
+class Sentences:
+    """Sentences about one variant, and the same ones about "each" of several."""
+
+    own: tuple[str, ...]
+    each: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.own)
+
+
+def _sentences(compose: Callable[[Evidence], Iterable[str]], evidence: Evidence) -> Sentences:
+    return Sentences(tuple(compose(evidence)), tuple(compose(replace(evidence, of_each=True))))
+
+
+@dataclass(frozen=True)
 class VerdictWords:
     """One verdict in sentences; a text is empty where there is nothing to say. *checks*: one for each rule that was asked."""
 
-    why: str
+    reasons: Sentences
     checks: tuple[str, ...]
     recommendation: str  # what to do, the notes, and what it takes to decide
     notes: str
     trade_off: str
     tie_break: str
     needs: str
-    fragility: str
+    depends_on: Sentences  # how much it hangs on few seeds
     more_seeds: str  # what it takes to adopt what is adopted provisionally
+
+    @property
+    def why(self) -> str:
+        """The reasons as one text."""
+        return str(self.reasons)
+
+    @property
+    def fragility(self) -> str:
+        """How much it hangs on few seeds, as one text."""
+        return str(self.depends_on)
 
 
 def verdict_words(analysis: Analysis, verdict: VariantVerdict, whole: Verdict | None = None) -> VerdictWords:
     """*whole*: the study's verdict, where the others that it holds are known."""
     used = whole is not None and used_in(whole, verdict.regime)
     evidence = gather(analysis, verdict.variant, verdict.regime)
-    checks = tuple(because(evidence, check.reason) for check in verdict.checks)
-    tie_break = "" if verdict.tie_break is None else _tie_break(evidence, verdict.tie_break)
-    needs = "" if verdict.needs is None else _needed(evidence, verdict.needs)
+    needs = [] if verdict.needs is None else _needed(evidence, verdict.needs)
     return VerdictWords(
-        why=" ".join(filter(None, (*checks[-1:], tie_break))),
-        checks=checks,
-        recommendation=" ".join(filter(None, (_advised(evidence, verdict, used=used), needs))),
-        notes=_notes(evidence, verdict),
+        reasons=_sentences(lambda about: _reasons(about, verdict), evidence),
+        checks=tuple(because(evidence, check.reason) for check in verdict.checks),
+        recommendation=" ".join([*_advised(evidence, verdict, used=used), *needs]),
+        notes=" ".join(_notes(evidence, verdict)),
         trade_off="" if verdict.trade_off is None else _both_sides(evidence),
-        tie_break=tie_break,
-        needs=needs,
-        fragility="" if verdict.fragility is None else _fragility(evidence.primary, verdict.fragility),
-        more_seeds=_seeds_for_margin(evidence).strip() if verdict.decision == Decision.ADOPT_PROVISIONALLY else "",
+        tie_break="" if verdict.tie_break is None else _tie_break(evidence, verdict.tie_break),
+        needs=" ".join(needs),
+        depends_on=_sentences(lambda about: _fragility(about.primary, verdict.fragility), evidence),
+        more_seeds=" ".join(_seeds_for_margin(evidence)) if verdict.decision == Decision.ADOPT_PROVISIONALLY else "",
     )
 
 
-def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
-    """How much the verdict hangs on few seeds, in one or two sentences."""
+def _reasons(evidence: Evidence, verdict: VariantVerdict) -> Iterator[str]:
+    """What the last rule that was asked says, and the tie-breakers."""
+    for check in verdict.checks[-1:]:
+        yield from _because(evidence, check.reason)
+    if verdict.tie_break is not None:
+        yield _tie_break(evidence, verdict.tie_break)
+
+
+def _fragility(primary: Comparison | None, fragility: VerdictFragility | None) -> Iterator[str]:
+    """How much the verdict hangs on few seeds."""
+    if fragility is None:
+        return
     if not fragility.left_out:
-        text = "Whether it depends on one seed was not asked: the design plans no look with one seed less."
+        yield "Whether it depends on one seed was not asked: the design plans no look with one seed less."
     elif not fragility.changes:
-        text = f"The decision stays the same without any one of the {count(fragility.left_out)} seeds."
+        yield f"The decision stays the same without any one of the {count(fragility.left_out)} seeds."
     else:
         by_decision = grouped((other.decision, str(other.seed)) for other in fragility.changes)
         changes = "; ".join(
             f"{DECISIONS[decision]} without {_any_of(seeds)}" for decision, seeds in by_decision.items()
         )
-        text = f"Fragile: the decision would be: {changes}."
+        yield f"Fragile: the decision would be: {changes}."
     if fragility.left_out and primary is not None and primary.regime == TUNED:
-        text += " The best rates are those fitted on all seeds."
+        yield "The best rates are those fitted on all seeds."
     if fragility.stragglers:
-        text += f" Far from the other seeds: {', '.join(map(str, fragility.stragglers))}."
+        yield f"Far from the other seeds: {', '.join(map(str, fragility.stragglers))}."
     effect = None if primary is None else primary.smallest_effect
     if (
         fragility.power is not None
@@ -1486,11 +1544,10 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
         and primary is not None
         and effect is not None
     ):
-        text += (
-            f" A true difference of {margin_of(primary, effect)} would be detected with {_power(fragility.power)} "
+        yield (
+            f"A true difference of {margin_of(primary, effect)} would be detected with {_power(fragility.power)} "
             f"power; where it is detected, it is overstated {_exaggeration(fragility.exaggeration)} on average."
         )
-    return text
 
 
 def _seeds(seeds: Sequence[Seed]) -> str:
@@ -1518,13 +1575,12 @@ class SharedSentences:
     text: str
 
 
-def told_once(told: Iterable[tuple[VariantVerdict, str]]) -> list[SharedSentences]:
+def told_once(told: Iterable[tuple[VariantVerdict, Sentences]]) -> list[SharedSentences]:
     """What is said of each verdict, sentence by sentence; what is the same of several, up to the variant's name, once."""
     own: dict[tuple[str, str], str] = {}
     sayers: dict[str, list[VariantVerdict]] = {}
-    for decided, text in told:
-        for sentence in filter(None, _sentences(text, decided.variant)):
-            each = _of_each(sentence, decided.variant)
+    for decided, sentences in told:
+        for sentence, each in zip(sentences.own, sentences.each, strict=True):
             own.setdefault((each, decided.variant), sentence)
             sayers.setdefault(each, []).append(decided)
     lines: dict[tuple[tuple[str, str], ...], tuple[list[VariantVerdict], list[str]]] = {}
@@ -1538,18 +1594,6 @@ def told_once(told: Iterable[tuple[VariantVerdict, str]]) -> list[SharedSentence
     return [SharedSentences(tuple(verdicts), " ".join(sentences)) for _, (verdicts, sentences) in ordered]
 
 
-def _sentences(text: str, variant: str) -> list[str]:
-    """Also those that begin with the variant's name, which may have no capital."""
-    return re.split(rf"(?<=\.) (?=[A-Z0-9]|{re.escape(variant)} )", text)
-
-
-def _of_each(sentence: str, variant: str) -> str:
-    """The same about "each" instead of one variant."""
-    named = rf"(?<![\w.-]){re.escape(variant)}(?![\w-]|\.\w)"
-    each = re.sub(named, "each", re.sub(f"{named} runs", "runs of each", sentence))
-    return each[:1].upper() + each[1:] if each.startswith("each") else each
-
-
 def names_of(verdicts: Sequence[VariantVerdict], every: Sequence[VariantVerdict]) -> str:
     """``layernorm and rmsnorm``; in a study with several regimes ``layernorm (deep, hot), rmsnorm (deep)``."""
     if len(verdicts) == len(every) > 3:
@@ -1558,6 +1602,11 @@ def names_of(verdicts: Sequence[VariantVerdict], every: Sequence[VariantVerdict]
     if len({decided.regime for decided in every}) > 1:
         return ", ".join(f"{variant} ({', '.join(regimes)})" for variant, regimes in places.items())
     return listed(places)
+
+
+def capital(text: str) -> str:
+    """A text that begins a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def listed(names: Iterable[str], word: str = "and") -> str:
@@ -1582,10 +1631,12 @@ def needs_told_once(analysis: Analysis, verdicts: Iterable[VariantVerdict]) -> l
     told: list[SharedSentences] = []
     for (need, *_), members in open_ones.items():
         if need == Need.FRESH_SEEDS:
-            text = _fresh_seeds([(evidence, needs) for _, evidence, needs in members])
-            told += [SharedSentences(tuple(decided for decided, *_ in members), text)] if text else []
+            texts = _fresh_seeds([(evidence, needs) for _, evidence, needs in members])
+            told += [SharedSentences(tuple(decided for decided, *_ in members), text) for text in texts]
         else:
-            told += told_once((decided, _needed(evidence, needs)) for decided, evidence, needs in members)
+            told += told_once(
+                (decided, _sentences(partial(_needed, needs=needs), evidence)) for decided, evidence, needs in members
+            )
     return told
 
 
@@ -1597,7 +1648,7 @@ def _same_need(evidence: Evidence, needs: Needs) -> tuple[object, ...]:
 
 
 def recommendations(
-    analysis: Analysis, verdict: Verdict, reasons: Mapping[tuple[str, str], str] | None = None
+    analysis: Analysis, verdict: Verdict, reasons: Mapping[tuple[str, str], Sentences] | None = None
 ) -> list[str]:
     """What to do with every variant and regime, then what it takes to decide; what holds for several of them, once.
 
@@ -1607,10 +1658,11 @@ def recommendations(
         return ["There is no variant beside the baseline, so there is nothing to decide."]
     advised = []
     for decided in verdict.verdicts:
-        known = _sentences((reasons or {}).get((decided.variant, decided.regime), ""), decided.variant)
+        known = (reasons or {}).get((decided.variant, decided.regime))
         evidence, used = gather(analysis, decided.variant, decided.regime), used_in(verdict, decided.regime)
-        advice = _sentences(_advised(evidence, decided, used=used), decided.variant)
-        advised.append((decided, " ".join(sentence for sentence in advice if sentence not in known)))
+        advice = _sentences(partial(_advised, verdict=decided, used=used), evidence)
+        new = [i for i, sentence in enumerate(advice.own) if known is None or sentence not in known.own]
+        advised.append((decided, Sentences(tuple(advice.own[i] for i in new), tuple(advice.each[i] for i in new))))
     lines: dict[tuple[VariantVerdict, ...], list[str]] = {}
     for shared in (*told_once(advised), *needs_told_once(analysis, verdict.verdicts)):
         lines.setdefault(shared.verdicts, []).append(shared.text)

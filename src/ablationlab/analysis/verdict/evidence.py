@@ -26,7 +26,10 @@ from ablationlab.stats.tuned import beyond_doubt, sure_bounds
 
 @dataclass(frozen=True)
 class Evidence:
-    """*primary* is None where the primary metric was not compared at all; *gain* is on the widest registered failure."""
+    """*primary* is None where the primary metric was not compared at all; *gain* is on the widest registered failure.
+
+    *of_each*: sentences about it speak of "each" of several variants.
+    """
 
     analysis: Analysis
     variant: str
@@ -37,6 +40,17 @@ class Evidence:
     secondaries: tuple[Comparison, ...]
     gain: StabilityGain | None
     standing: StabilityStanding
+    of_each: bool = False
+
+    @property
+    def name(self) -> str:
+        """The variant, within a sentence."""
+        return "each" if self.of_each else self.variant
+
+    @property
+    def subject(self) -> str:
+        """The variant, at the start of a sentence."""
+        return "Each" if self.of_each else self.variant
 
     @property
     def unpaired(self) -> bool:

@@ -256,7 +256,7 @@ class Context:
 
     def reasons(self, within: Sequence[Decided]) -> list[tuple[list[Decided], wording.SharedSentences]]:
         """Why it was decided so; what holds for several variants is told once."""
-        shared = wording.told_once((decided.verdict, decided.words.why) for decided in within)
+        shared = wording.told_once((decided.verdict, decided.words.reasons) for decided in within)
         return [([decided for decided in within if decided.verdict in told.verdicts], told) for told in shared]
 
     def decision_groups(self, decisions: Sequence[Decided]) -> list[tuple[Decision, list[Decided]]]:

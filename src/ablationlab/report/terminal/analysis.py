@@ -111,16 +111,16 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     heads = ["regime", "variant", "decision", "rule", "label"]
     table = Table.simple(f"Verdict on {primary} against {analysis.baseline}", heads, rows, ["rule"])
     yield (table if len(analysis.regimes) > 1 else table.without("regime")).terminal()
-    reasons = {(decided.variant, decided.regime): text.why for decided, text in words}
+    reasons = {(decided.variant, decided.regime): text.reasons for decided, text in words}
     if words:
-        told = wording.told_once((decided, text.why) for decided, text in words)
+        told = wording.told_once((decided, text.reasons) for decided, text in words)
         yield _lines("Why", wording.verdict_lines(told, verdict.verdicts))
     if analysis.look is not None:
         yield _lines("Look", [look_line(analysis.look)])
     if verdict.hypotheses:
         yield _lines("Hypotheses", wording.hypothesis_lines(analysis, verdict.hypotheses))
     yield _lines("Recommendation", wording.recommendations(analysis, verdict, reasons))
-    fragile = wording.told_once((decided, text.fragility) for decided, text in words)
+    fragile = wording.told_once((decided, text.depends_on) for decided, text in words)
     if fragile:
         yield _lines("How far it depends on single seeds", wording.verdict_lines(fragile, verdict.verdicts))
 
