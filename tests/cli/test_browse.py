@@ -255,12 +255,31 @@ def test_diff_names_settings_and_results_that_differ(command, tmp_path, results)
     conclude(tmp_path / "results/other")
     code, printed, _ = command("diff", "built", "other")
     assert code == 0
-    assert "name" in printed
-    assert "seeds" in printed
+    assert printed.splitlines()[:2] == ["A: results/built", "B: results/other"]
+    assert "  name: built → other\n" in printed
+    assert "  seeds: 1, 2, 3, 4, 5 → 1, 2, 3\n" in printed
     assert "Versions and machine: no difference." in printed
     assert "10 of 10 ended" in printed
     assert "6 of 6 ended" in printed
     assert "Settings: no difference." in command("diff", results, results / "plan.lock")[1]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_diff_says_at_any_width_which_side_has_a_value(command, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    printed = command("diff", STUDIES / "quick.toml", STUDIES / "scoreboard.toml")[1]
+    assert "  training.steps: 60 → 600\n" in printed
+    assert "  evaluation.curve_every: 20 → –\n" in printed
+    assert "  contrasts: layernorm, rmsnorm → –\n" in printed
+    assert "    A: metric = validation_loss, regime = default, role = primary" in printed
+    assert "    B: metric = validation_loss, regime = tuned, role = primary" in printed
+    assert "selection_seeds: – → 4" in printed
+    assert max(map(len, printed.splitlines())) <= width
+
+
+def test_ls_takes_a_table_of_words_for_no_study(command, tmp_path):
+    (tmp_path / "fields.toml").write_text('variants = "names of variants"\nuse = "files"\nquestion = "the question"\n')
+    assert "fields.toml" not in command("ls", tmp_path)[1]
 
 
 # --- open -------------------------------------------------------------------------------------------------

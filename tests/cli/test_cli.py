@@ -277,7 +277,12 @@ def test_a_wrong_set_is_refused_with_the_nearest_key(cli, study_file):
     ("arguments", "says"),
     [
         (["pln", "STUDY"], 'Did you mean "plan"?'),
-        (["plan"], "requires an argument"),
+        (["plan"], "STUDY is missing"),
+        (["plan", "study.toml", "--set"], "--set has no value"),
+        (["paper", "results"], "--out is missing, or has no value"),
+        (["metrics", "loss"], "one argument too many, or in the wrong order: loss"),
+        (["export", ".", "target"], "is not a run's folder"),
+        (["open", "."], "is not a results folder"),
         (["plan", "STUDY", "--device", "gpu"], '"auto", "cpu", "cuda"'),
         (["plan", "STUDY", "--workers", "two"], '"two"'),
         (["plan", "STUDY", "--wrokers", "2"], "--wrokers"),
@@ -554,7 +559,7 @@ def test_export_refuses_what_it_cannot_do_and_never_overwrites(cli, trained, tmp
     written = {path.name for path in (tmp_path / "target").iterdir()}
     assert written == {"config.json", "model.safetensors", "characters.json"}
     refused(cli("export", baseline, "target"), "target exists already; an export never overwrites")
-    refused(cli("export", trained.results, "other"), f"{trained.results / 'run.json'} does not exist")
+    refused(cli("export", trained.results, "other"), f"{trained.results} is not a run's folder")
 
 
 @pytest.mark.parametrize("study", sorted((Path(__file__).parents[2] / "studies").glob("*.toml")), ids=lambda p: p.stem)

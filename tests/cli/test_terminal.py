@@ -81,6 +81,22 @@ def test_the_usage_of_compare_names_its_arguments_and_the_sign_of_a_difference(c
     assert "Δ = B − A" in " ".join(text.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (("ls",), "ls [FOLDER]"),
+        (("init",), "init [OPTIONS] [FILE]"),
+        (("probes",), "probes [RUN]"),
+        (("replicate",), "replicate [OPTIONS] [TABLE]"),
+        (("check",), "check FILES..."),
+        (("paper",), "paper --out PATH [OPTIONS] RESULTS..."),
+        (("data", "prepare"), "data prepare [OPTIONS] INPUTS..."),
+    ],
+)
+def test_a_usage_names_every_argument_and_which_may_be_left_out_or_repeated(cli, words, usage):
+    assert f"Usage: ablationlab {usage}\n" in cli(*words, "--help")[1]
+
+
 def test_a_wrong_option_names_the_help_of_its_verb(cli):
     assert cli("run", "--foo")[2].endswith("See: ablationlab run --help\n")
     assert cli("data", "fetch")[2].endswith("See: ablationlab data fetch --help\n")

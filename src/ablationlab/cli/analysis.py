@@ -41,9 +41,8 @@ Effect = Annotated[
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    for verb in (evaluate, analyze, power, trend):
+    for verb in (evaluate, analyze, power, trend, compare):
         add(app, verb)
-    add(app, compare, usage="Usage: ablationlab compare [OPTIONS] A B [MORE...]")
 
 
 def evaluate(

@@ -10,7 +10,15 @@ import shutil
 import sys
 import textwrap
 
-from cyclopts import UNSET, App, CycloptsError, Parameter, ValidationError
+from cyclopts import (
+    UNSET,
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnusedCliTokensError,
+    ValidationError,
+)
 
 from ablationlab import __version__
 from ablationlab.cli import analysis, browse, data, instrument, report, study
@@ -126,7 +134,13 @@ def _help_of(error: CycloptsError) -> str:
 
 
 def _usage(error: CycloptsError) -> str:
-    """A value out of range in the form of our own errors: the option, the value, what is allowed."""
+    """In the form of our own errors: the option, the value, what is allowed; or which argument is missing or too many."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        if error.argument.index is not None:  # as the usage names it
+            return f"{error.argument.name.removeprefix('--').upper()} is missing"
+        return f"{error.argument.name} {'is missing, or ' if error.argument.required else ''}has no value"
+    if isinstance(error, UnusedCliTokensError):
+        return f"one argument too many, or in the wrong order: {' '.join(error.unused_tokens or ())}"
     if isinstance(error, ValidationError) and error.argument is not None:
         value = error.argument.value if error.value is UNSET else error.value
         text = error.exception_message.rstrip(".")

@@ -122,7 +122,7 @@ def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> in
     from ablationlab.report.terminal.browse import listing
 
     if not folder.is_dir():
-        raise AblationLabError(f"{folder}: no such folder")
+        raise AblationLabError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
     printer = Printer()
     printer.parts(*listing(folder, printer.console.width))
     return 0
@@ -172,13 +172,16 @@ def open_(
     """Open the page of a study in a browser, or print its path if there is no browser."""
     import webbrowser
 
+    from ablationlab.records.results import Results
     from ablationlab.study.places import find_results
 
     folder = find_results(results)
     path = folder / ("report.html" if part == "page" else "paper.pdf")
     if not path.exists():
-        why = "no such folder" if not folder.is_dir() else f"no {path.name}; write it with: ablationlab report {folder}"
-        raise AblationLabError(f"{folder}: {why}")
+        if not folder.is_dir():
+            raise AblationLabError(f"{folder}: no such folder")
+        Results.open(folder)  # or it says what the folder lacks
+        raise AblationLabError(f"{folder}: no {path.name}; write it with: ablationlab report {folder}")
     printer = Printer()
     try:
         opened = webbrowser.open(path.resolve().as_uri())

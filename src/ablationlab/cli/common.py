@@ -29,13 +29,29 @@ if TYPE_CHECKING:
     from ablationlab.pipeline import Concluded, EvaluationEnded, PipelineEvent, Planned
 
 
-def add(app: App, verb: Callable[..., int], name: str | None = None, usage: str | None = None) -> None:
-    """Add a verb; the lines of a paragraph of its docstring are joined, so that the terminal breaks them.
-
-    *usage*: the line for a verb whose signature gives one that says too little.
-    """
+def add(app: App, verb: Callable[..., int], name: str | None = None) -> None:
+    """Add a verb; the lines of a paragraph of its docstring are joined, so that the terminal breaks them."""
     text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(verb.__doc__ or ""))
-    app.command(verb, name=name, help=text, usage=usage)
+    name = name or verb.__name__
+    words = ("ablationlab", *(group for group in app.name if group != "ablationlab"), name, *_arguments(verb))
+    app.command(verb, name=name, help=text, usage=f"Usage: {' '.join(words)}")
+
+
+def _arguments(verb: Callable[..., int]) -> Iterator[str]:
+    """The arguments of a verb as its usage names them: required options, [OPTIONS], ARGUMENT, SEVERAL... and [OPTIONAL]."""
+    given = inspect.signature(verb).parameters.values()
+    options = [parameter for parameter in given if parameter.kind is parameter.KEYWORD_ONLY]
+    yield from (f"--{parameter.name.strip('_')} PATH" for parameter in options if parameter.default is parameter.empty)
+    if any(parameter.default is not parameter.empty for parameter in options):
+        yield "[OPTIONS]"
+    for parameter in given:
+        if parameter not in options:
+            several = parameter.kind is parameter.VAR_POSITIONAL or re.search(
+                r"\b(tuple|list)\[", str(parameter.annotation)
+            )
+            name = parameter.name.upper() + ("..." if several else "")
+            required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
+            yield name if required else f"[{name}]"
 
 
 #: Exit codes.

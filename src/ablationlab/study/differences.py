@@ -24,11 +24,12 @@ class SettingDifference:
 def differences(first: dict[str, Any], second: dict[str, Any]) -> list[SettingDifference]:
     """Leaves of two nested tables that differ, by their keys."""
     a, b = flattened(first), flattened(second)
-    return [
+    found = (
         SettingDifference(re.sub(r"^tables\b", "variants", key), a.get(key), b.get(key))  # as a study file spells it
-        for key in sorted(a.keys() | b.keys())
+        for key in a.keys() | b.keys()
         if a.get(key) != b.get(key)
-    ]
+    )
+    return sorted(found, key=lambda difference: difference.key)
 
 
 def study_differences(first: Study, second: Study) -> list[SettingDifference]:

@@ -61,6 +61,8 @@ def load(run: str | Path) -> GPT:
     folder = RunFolder(Path(run))
     if not is_folder(folder.path):
         raise RecordError(f"{folder.path}: no such run folder")
+    if not folder.record.exists() and not folder.result.exists():
+        raise RecordError(f"{folder.path} is not a run's folder; runs are in results/<study>/runs/")
     record = RunRecord.read(folder.record)
     if not folder.done:
         raise RecordError(f"{folder.path} has no result yet; finish the study first (ablationlab run)")

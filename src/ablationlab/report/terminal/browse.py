@@ -16,7 +16,7 @@ from ablationlab.analysis.conclusion import decided_again
 from ablationlab.analysis.wording import difference_of
 from ablationlab.analysis.wording import stale as stale_words
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
-from ablationlab.core.format import DASH, count, number, plain, setting
+from ablationlab.core.format import DASH, count, number, plain
 from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan, PlannedRun
@@ -58,7 +58,8 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     for file in files:
         tables = unchecked_tables(file)
         if _carries_code(tables):  # which only those who run the study should run
-            waiting.append((_shown(file, folder), "", str(tables.get("question", ""))))
+            if _is_study(file):
+                waiting.append((_shown(file, folder), "", str(tables.get("question", ""))))
             continue
         try:
             study = load_study(file)
@@ -114,7 +115,7 @@ def _carries_code(tables: Mapping[str, Any]) -> bool:
 def _is_study(file: Path) -> bool:
     """Whether a TOML file means to be a study; one that cannot be parsed, by its lines."""
     if tables := unchecked_tables(file):
-        return not {"baseline", "variants"}.isdisjoint(tables)
+        return not {"baseline", "variants"}.isdisjoint(tables) and not isinstance(tables.get("variants"), str)
     try:
         return re.search(r"^\[?(baseline|variants)\b", user_text(file, "study file"), re.MULTILINE) is not None
     except AblationLabError:
@@ -247,13 +248,16 @@ def _settings(planned: PlannedRun) -> dict[str, Any]:
 
 
 def _value(value: Any) -> str:
-    if value is None:
+    """A setting as a study file has it, but for the quotes around a name; tables of a list have a line each."""
+    if value is None or value == []:
         return DASH
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
-        return plain(setting(value))
-    return ", ".join(map(_value, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items() if inner is not None)
+    if isinstance(value, list):
+        return ("\n" if any(isinstance(inner, dict) for inner in value) else ", ").join(map(_value, value))
+    return str(value)
 
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -342,6 +346,7 @@ def place_damage(place: Place) -> list[str]:
 
 def diff_view(a: Place, b: Place) -> Iterator[RenderableType]:
     """Settings, versions, results and verdicts that differ."""
+    yield Text(f"A: {a.path}\nB: {b.path}\n")
     if a.study is None or b.study is None:
         if a.results is None or b.results is None:
             lone = a if a.study is None else b
@@ -350,21 +355,32 @@ def diff_view(a: Place, b: Place) -> Iterator[RenderableType]:
             )
         yield Text("Settings: not known for a table.")
     else:
-        yield _difference_table("Settings", study_differences(a.study, b.study), a, b)
+        yield from _differences("Settings", study_differences(a.study, b.study))
     if a.plan is not None and b.plan is not None:
-        yield ""
-        yield _difference_table("Versions and machine", differences(_environment(a.plan), _environment(b.plan)), a, b)
+        yield from _differences("Versions and machine", differences(_environment(a.plan), _environment(b.plan)))
     if a.results is not None and b.results is not None:
-        yield ""
-        yield _difference_table("Results", differences(_outcomes(a.results), _outcomes(b.results)), a, b)
+        yield from _differences("Results", differences(_outcomes(a.results), _outcomes(b.results)))
 
 
-def _difference_table(title: str, found: Sequence[SettingDifference], a: Place, b: Place) -> RenderableType:
+#: Values that stand in one line, at most.
+_SHORT = 40
+
+
+def _differences(title: str, found: Sequence[SettingDifference]) -> Iterator[RenderableType]:
+    """Each as ``key: A → B``, long values in a line of their own."""
     if not found:
-        return Text(f"{title}: no difference.")
-    names = [str(a.path), str(b.path)]
-    rows = [(difference.key, _value(difference.first), _value(difference.second)) for difference in found]
-    return Table.simple(title, ["key", *names], rows).terminal()
+        yield Text(f"{title}: no difference.")
+        return
+    yield Text(title, style="bold")
+    for difference in found:
+        values = _value(difference.first), _value(difference.second)
+        if max(map(len, values)) <= _SHORT:
+            yield f"  {difference.key}: {values[0]} → {values[1]}"
+            continue
+        yield f"  {difference.key}:"
+        for name, value in zip("AB", values, strict=True):
+            for line in value.split("\n"):
+                yield f"    {name}: {line}"
 
 
 def _environment(plan: Plan) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def _seeds(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -
     yield Table.simple("Cost and power by number of seeds", heads, rows, heads).terminal()
     which = (
         f"alpha {setting(alpha * tests)} over the {tests} registered tests of the primary metric's family, so "
-        f"{number(alpha, 2)} for the smallest p; the last column is for one test alone"
+        f"{number(alpha, 2)} for the smallest p; the column of one test is for that test alone"
         if tests > 1
         else f"alpha {setting(alpha)}, one test"
     )
