@@ -361,7 +361,7 @@ def test_with_too_little_memory_a_report_is_refused_before_a_library_crashes(
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
     told = " ".join(done.stderr.split())
-    assert f"the {verb} needs at least 1.0 GB of memory, and this process may have 0.40 GB. Raise" in told
+    assert f"the {verb} needs at least 1.00 GB of memory, and this process may have 400 MB. Raise" in told
 
 
 LITTLE_ADDRESS_SPACE = """

@@ -31,6 +31,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 
 from ablationlab.core.code import activate, active
 from ablationlab.core.errors import AblationLabError, WorkerDied
+from ablationlab.core.format import byte_size, setting
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -103,7 +104,7 @@ def require_memory(least: int, what: str) -> None:
     """Refuse *what* where libraries would find so little memory that they crash, or wait for ever, instead of failing."""
     if (there := usable_memory()) < least:
         raise AblationLabError(
-            f"{what} needs at least {least / 1e9:.1f} GB of memory, and this process may have {there / 1e9:.2f} GB. "
+            f"{what} needs at least {byte_size(least)} of memory, and this process may have {byte_size(there)}. "
             "Raise the limit (ulimit -v, or the container's) and run the same command again; nothing was changed."
         )
 
@@ -307,7 +308,7 @@ class _Worker:
                     assert self._process is not None
                     self._process.kill()
                     self._release()
-                    raise WorkerDied(self._name, f"gave no answer for {self._patience:g} s and was ended")
+                    raise WorkerDied(self._name, f"gave no answer for {setting(self._patience)} s and was ended")
                 kind, content = self._channel.recv()
                 if kind == "message":
                     listen(content)

@@ -221,7 +221,7 @@ class ReplicatedFigure(StoredValue):
     missing: tuple[RunWithoutValue, ...]
     mean: float | None
     sd: float | None
-    difference: DifferenceOfMeans | None  # null where nothing was measured
+    difference: DifferenceOfMeans | None  # ours − published, with its interval; null where nothing was measured
     outcome: FigureOutcome
 
     @property

@@ -24,7 +24,7 @@ from ablationlab.records.verdict import RANK, Decision, Need, VariantVerdict
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
 from ablationlab.report.paper.sources import Sources
-from ablationlab.report.paper.study import Decided, StudyView, metric_meanings, shared_start
+from ablationlab.report.paper.study import Decided, StudyView, metric_meanings, shared_start, value_name
 from ablationlab.report.paper.words import PaperWords, environment, methods_of
 from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.tables.study import (
@@ -119,6 +119,7 @@ class Context:
             "detectable": tables.detectable,
             "crossed": crossed,
             "replicated": replicated,
+            "value_name": value_name,
         }
 
     def values(self) -> dict[str, Any]:

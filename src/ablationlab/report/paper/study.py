@@ -618,6 +618,7 @@ def shared_start(names: Sequence[str]) -> str:
     return max(set.intersection(*starts), key=len, default="")
 
 
+_NORMS: Final = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 #: Settings of the model by value in the words of the field; the others are named with their value.
 _SETTINGS: Final[Mapping[str, Mapping[object, str]]] = {
     "position": {
@@ -635,7 +636,7 @@ _SETTINGS: Final[Mapping[str, Mapping[object, str]]] = {
         "swiglu": "SwiGLU",
         "geglu": "GeGLU",
     },
-    "norm": {"layernorm": "LayerNorm in the blocks", "rmsnorm": "RMSNorm in the blocks"},
+    "norm": {name: f"{norm} in the blocks" for name, norm in _NORMS.items()},
     "parallel": {True: "attention and MLP in parallel"},
     "optimizer": {"adamw": "AdamW", "adam": "Adam", "lion": "Lion", "sgd": "SGD with momentum", "muon": "Muon"},
     "schedule": {
@@ -648,7 +649,7 @@ _SETTINGS: Final[Mapping[str, Mapping[object, str]]] = {
     "biases": {False: "no biases", True: "biases"},
     "tied": {False: "untied head", True: "tied head"},
     "norm_gain": {False: "norms without gain", True: "norms with gain"},
-    "qk_norm": {"none": "no QK-norm", "layernorm": "QK-LayerNorm", "rmsnorm": "QK-RMSNorm"},
+    "qk_norm": {"none": "no QK-norm", **{name: f"QK-{norm}" for name, norm in _NORMS.items()}},
     "zero_init": {False: "no zero-initialized projections", True: "zero-initialized projections"},
 }
 
@@ -670,6 +671,12 @@ _MEASURED: Final[Mapping[str, str]] = {
     "clip": "gradients clipped to norm {}",
     "ema": "an exponential average of the weights ({})",
 }
+
+
+def value_name(key: str, value: str) -> str:
+    """``ReLU²``, ``LayerNorm``, ``rotary positions``: what a value of mlp, norm or position is called within a sentence."""
+    known = _NORMS if key == "norm" else _SETTINGS[key]
+    return known.get(value, f"{value} positions" if key == "position" else value)
 
 
 def setting_words(key: str, value: object) -> str:
