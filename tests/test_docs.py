@@ -49,6 +49,17 @@ def test_every_setting_has_a_meaning_a_type_and_an_example(reference):
     assert incomplete == []
 
 
+def test_the_reference_says_which_settings_are_required_and_the_usage_that_the_terminal_prints(reference, cli):
+    default = {(setting.table, setting.key): setting.default for setting in reference.all_settings()}
+    assert default["", "name"] == default["criteria", "metric"] == "*required*"
+    assert default["", "use"] == default["", "question"] == "–"
+    assert default["training", "clip"] == "`1.0`"
+    page = reference.commands_page()
+    for words in (("paper",), ("ls",), ("data", "prepare")):
+        usage = cli(*words, "--help")[1].splitlines()[0].removeprefix("Usage: ")
+        assert f"```sh\n{usage}\n```" in page
+
+
 def test_every_key_of_a_study_file_is_in_the_reference(reference):
     schema = study_schema()
     keys = {("", key) for key in schema["properties"]}

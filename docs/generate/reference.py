@@ -100,9 +100,8 @@ def all_settings() -> list[Setting]:
         for key, field in body["properties"].items():
             path = f"{table}.{key}" if table else key
             example = used.get(path) or EXAMPLES.get(path) or _table_link(path) or _invented(key, field, schema)
-            found.append(
-                Setting(table, key, _type(field, schema), _default(field), field.get("description", ""), example)
-            )
+            default = "*required*" if key in (body.get("required") or ()) else _default(field)
+            found.append(Setting(table, key, _type(field, schema), default, field.get("description", ""), example))
     return found
 
 
@@ -269,9 +268,7 @@ def _range(kind: Mapping[str, Any]) -> str:
 
 
 def _default(field: Mapping[str, Any]) -> str:
-    if "default" not in field:
-        return ""
-    value = field["default"]
+    value = field.get("default")
     if value is None or value in ("", [], {}) or isinstance(value, dict):
         return "–"
     return f"`{_toml(value)}`"
@@ -309,12 +306,7 @@ def commands_page() -> str:
 def _verb(name: str, command: Any) -> Iterator[str]:
     arguments = list(command.assemble_argument_collection(parse_docstring=True))
     yield f"## {name}"
-    shown = [
-        _placeholder(argument) if argument.required else f"[{_placeholder(argument)}]"
-        for argument in arguments
-        if _positional(argument)
-    ]
-    yield f"```sh\nablationlab {' '.join([name, *shown])}{' [OPTIONS]' if len(shown) < len(arguments) else ''}\n```"
+    yield f"```sh\n{command.usage.removeprefix('Usage: ')}\n```"
     yield _prose(command.help)
     rows = []
     for argument in arguments:
