@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ablationlab.records.verdict import Verdict
     from ablationlab.report.notebook import Frames
     from ablationlab.report.progress import Display
+    from ablationlab.study.trust import Carried
     from ablationlab.tasks import TaskRequest
     from ablationlab.training.distributed.ranks import Ranks
     from ablationlab.training.executors.job import Event, Job
@@ -411,8 +412,9 @@ def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) ->
     return result
 
 
-def _ask(study: Study, results: ResultsFolder, tasks: Sequence[str] | None = None, *, trust: bool) -> None:
-    """Refuse code that nobody here has run or allowed (*trust* allows it), and a folder that leads elsewhere."""
+def _ask(study: Study, results: ResultsFolder, tasks: Sequence[str] | None = None, *, trust: bool) -> list[Carried]:
+    """Refuse code that nobody here has run or allowed (*trust* allows it), and a folder that leads elsewhere. Returns what
+    was asked about."""
     from ablationlab.study.trust import carried_code, remember, require_trust
 
     results.check_links()
@@ -420,6 +422,7 @@ def _ask(study: Study, results: ResultsFolder, tasks: Sequence[str] | None = Non
     if trust:
         remember(code)
     require_trust(code, results.path)
+    return code
 
 
 def open_study(
@@ -480,7 +483,7 @@ def train(
 
     corpus = None
     leads = ranks is None or ranks.leads
-    _ask(study, results, trust=options.trust_code)
+    asked = _ask(study, results, trust=options.trust_code)
     with study_code(study, results):
         if ranks is None:
             if not results.plan.exists() and study.trainer is None and options.device != "cpu":
@@ -504,7 +507,9 @@ def train(
     # From the copy that was sealed, here and in every worker.
     with study_code(study, results), tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:
         if event.waiting or ranks is not None:
-            job = Job(plan, results.path, study.data, drift, options.accept_drift)
+            job = Job(
+                plan, results.path, study.data, drift, options.accept_drift, frozenset(code.sha256 for code in asked)
+            )
             listen(TrainingStarted(plan, sum(run.steps for run in event.runs if run.done)))
             try:
                 heard = _importing_meanwhile(listen) if plan.execution.device == "cuda" and leads else listen

@@ -13,6 +13,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.make import with_analysis
 from ablationlab.study.load import load_study
+from ablationlab.study.trust import carried_code
 from ablationlab.training.executors.job import Job, attempt, open_stacks
 from analysis.builder import Metrics, build, calm, outcome, study
 from conftest import to_toml
@@ -64,7 +65,8 @@ def foreign_study(folder: Path) -> Results:
     made = load_study(folder / "study.toml")
     results = ResultsFolder(folder / "results")
     plan, _ = seal(made, results, "cpu", 1)
-    job = Job(plan, results.path, made.data)
+    agreed = frozenset(code.sha256 for code in carried_code(made))
+    job = Job(plan, results.path, made.data, agreed=agreed)
     for stack in open_stacks(plan, results):
         event = attempt(job, stack, None, "local", lambda _: None, lambda: False)
         assert event.kind == "done", event.payload

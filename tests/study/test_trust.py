@@ -99,7 +99,46 @@ def test_code_of_a_foreign_results_folder_is_not_run_until_it_is_trusted(tmp_pat
     remember(code)
     trust._trusted.clear()  # another process
     require_trust(code, folder)
-    assert {path.name for path in (tmp_path / "cache" / "trusted").iterdir()} == set(code.values())
+    assert {path.name for path in (tmp_path / "cache" / "trusted").iterdir()} == {sha256 for _, sha256 in code}
+
+
+def test_two_files_of_one_name_do_not_hide_each_other(tmp_path, study_table):
+    """Of a folder that says: what ran here before has this name; and so has what never did."""
+    mark, known = tmp_path / "mark", "# nothing\n"
+    folder = foreign(tmp_path / "results", mark)
+    remember([trust.Carried("mine.py", hashlib.sha256(known.encode()).hexdigest())])
+    path = folder / "plan.lock"
+    data = json.loads(path.read_text())
+    evil = data["study"]["use"][0]
+    good = evil | {"sha256": hashlib.sha256(known.encode()).hexdigest()}
+    study = parse_study(study_table())
+    both = study.model_copy(update={"use": tuple(UsedCode(**entry) for entry in (evil, good))})
+    with pytest.raises(CodeError, match=r"never run here: mine\.py"):
+        require_trust(carried_code(both), folder)
+    data["study"]["use"] = [evil, good]
+    data["plan_hash"] = Plan.seal(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(RecordError, match=r"given more than once: mine\.py"):
+        run(folder, listen=lambda event: None)
+    assert not mark.exists()
+
+
+def test_a_task_file_or_a_command_does_not_hide_behind_the_name_of_another(tmp_path, study_table):
+    task = tmp_path / "own.yaml"
+    task.write_text("task: own\n")
+    study = parse_study(study_table()).changed(use=(UsedCode(name=str(task), path="x.py", sha256="0" * 64),))
+    assert {name for name, _ in carried_code(study, (str(task),))} == {str(task)}
+    assert len(carried_code(study, (str(task),))) == 2
+
+
+def test_no_file_runs_beside_one_that_is_not_what_was_agreed_to(tmp_path):
+    mark = tmp_path / "mark"
+    (tmp_path / "first.py").write_text(MINE.format(mark=str(mark)))
+    (tmp_path / "second.py").write_text("# changed\n")
+    files = [find("first.py", tmp_path), CodeFile("second.py", tmp_path / "second.py", "0" * 64)]
+    with pytest.raises(CodeError, match="has changed since the study was planned"):
+        load(files)
+    assert not mark.exists()
 
 
 def test_the_code_of_a_study_file_is_the_users_own(tmp_path):
@@ -156,7 +195,7 @@ def test_code_that_a_task_file_hides_needs_consent(tmp_path, text):
     (tmp_path / "far.yaml").symlink_to("elsewhere/real.yaml")  # which includes what lies beside it there
     hidden = tmp_path / "hidden.yaml"
     hidden.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert task_code([str(hidden)]).keys() == {str(hidden)}
+    assert [name for name, _ in task_code([str(hidden)])] == [str(hidden)]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +258,7 @@ def test_a_file_of_use_whose_name_is_no_path_is_refused(tmp_path):
 
 def test_a_record_cannot_say_that_its_code_is_installed(study_table):
     used = {"name": "evil", "path": "evil.py", "sha256": "0" * 64, "entry_point": True}
-    assert "evil" in carried_code(parse_study(study_table()).changed(use=(UsedCode(**used),)))
+    assert ("evil", "0" * 64) in carried_code(parse_study(study_table()).changed(use=(UsedCode(**used),)))
     with pytest.raises(CodeError, match="no installed package offers"):
         load([CodeFile("evil", Path("evil.py"), "0" * 64, entry_point=True)])
 
@@ -243,13 +282,13 @@ def test_every_task_file_needs_consent_to_all_that_it_consists_of(tmp_path):
     including = tmp_path / "inner" / "including.yaml"
     including.parent.mkdir()
     including.write_text("include: ../own.yaml\ntask: third\n")
-    code = task_code([str(plain), str(own), str(including), "suite"])
+    code = dict(task_code([str(plain), str(own), str(including), "suite"]))
     assert code.keys() == {str(plain), str(own), str(including)}
     (tmp_path / "utils.py").write_text("def text(doc): return 'other'\n")
-    changed = task_code([str(plain), str(own), str(including)])
+    changed = dict(task_code([str(plain), str(own), str(including)]))
     assert {name for name in code if changed[name] != code[name]} == {str(own), str(including)}
     (tmp_path / "utils.py").rename(tmp_path / "vtils.py")
-    assert task_code([str(own)])[str(own)] != changed[str(own)], "what a name stands for is another file"
+    assert dict(task_code([str(own)]))[str(own)] != changed[str(own)], "what a name stands for is another file"
     folder = tmp_path / "results"
     build(folder)
     with pytest.raises(CodeError, match=r"own\.yaml"):
@@ -266,10 +305,11 @@ def test_the_command_of_a_foreign_trainer_and_its_program_need_consent(study_tab
     }
     study = parse_study(table)
     code = carried_code(study)
-    assert list(code) == ["sh -c true"]
+    ((name, sha256),) = code
+    assert name == "sh -c true"
     require_trust(code, "here")
     trust._trusted.clear()
-    remembered = Path(trust.cache_folder() / "trusted" / code["sh -c true"])
+    remembered = Path(trust.cache_folder() / "trusted" / sha256)
     remembered.unlink()
     with pytest.raises(CodeError, match="sh -c true"):
         require_trust(code, "there")

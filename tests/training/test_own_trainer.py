@@ -85,12 +85,18 @@ class Ended:
     stderr: str
 
 
+def job_of(plan: Plan, results: ResultsFolder) -> Job:
+    """Of a study whose command was agreed to as it is now."""
+    agreed = frozenset(code.sha256 for code in carried_code(plan.study))
+    return Job(plan, results.path, plan.study.data, agreed=agreed)
+
+
 def trained(folder: Path, program: str, **changes: object) -> Ended:
     """Every open run, in this process; the programs are real."""
     study = load_study(write(folder, program, **changes))
     results = ResultsFolder(folder / "results")
     plan, _ = seal(study, results, "cpu", 1)
-    job = Job(plan, results.path, study.data)
+    job = job_of(plan, results)
     events = []
     for stack in open_stacks(plan, results):
         while (event := attempt(job, stack, None, "local", lambda _: None, lambda: False)).kind == "busy":
@@ -136,7 +142,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_tests_consent_to_stays_out_of_the_cache_of_the_user(whole):
-    (sha256,) = carried_code(load_study(whole / "study.toml")).values()
+    ((_, sha256),) = carried_code(load_study(whole / "study.toml"))
     assert (cache_folder() / "trusted" / sha256).exists()
     assert not Path(platformdirs.user_cache_dir("ablationlab"), "trusted", sha256).exists()
 
@@ -497,6 +503,26 @@ def test_a_program_that_changed_since_the_plan_is_drift(tmp_path):
     assert "train.py" in {Path(drift.what).name for start in (record, *result.history) for drift in start.drift}
 
 
+def test_a_program_that_changes_during_a_study_trains_no_other_arm(tmp_path):
+    """The first run changes it. Nobody agreed to what it is now, and pairs would compare programs."""
+    other = REPORT + "report(step=1, loss=9.0); report(result={'val_loss': 9.0})"
+    program = (
+        REPORT + f"report(step=1, loss=1.0); report(result={{'val_loss': 1.0}}); open('train.py', 'w').write({other!r})"
+    )
+    ended = by_command(tmp_path, program)
+    assert ended.returncode != 0
+    assert "a file that this command names has changed since" in ended.stderr
+    assert {name: result.metrics["val_loss"] for name, result in results_of(tmp_path).items()} == {"base-s1": 1.0}
+    again = ("run", "study.toml", "--out", "results", "--workers", "1")
+    assert "train.py" in run_cli(*again, folder=tmp_path).stderr
+    accepted = run_cli(*again, "--accept-drift", folder=tmp_path)
+    assert accepted.returncode == 0, accepted.stderr
+    drift = {
+        name: len(RunRecord.read(run_folder(tmp_path, name) / "run.json").drift) for name in ("base-s1", "fast-s1")
+    }
+    assert drift == {"base-s1": 0, "fast-s1": 1}
+
+
 def test_a_data_order_of_a_program_that_resumes_by_itself_continues(tmp_path):
     """The program keeps its own checkpoint: the chain of hashes continues from the last step that it reported."""
     program = """
@@ -561,7 +587,7 @@ def test_a_run_that_another_process_holds_is_left_alone_until_it_lets_go(tmp_pat
             assert not results.runs.exists()
             lock.release()
 
-    assert local.execute(Job(plan, results.path, study.data), 1, listen)
+    assert local.execute(job_of(plan, results), 1, listen)
     assert heard[0] == "waiting"
     assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 1.0}
 
@@ -622,7 +648,7 @@ def test_every_run_gets_a_gpu_that_no_other_run_has(tmp_path, monkeypatch):
     taken = Lock(results.locks / f"device-{platform.node()}-0")
     assert taken.acquire()
     try:
-        event = attempt(Job(plan, results.path, study.data), 0, None, "local", lambda _: None, lambda: False)
+        event = attempt(job_of(plan, results), 0, None, "local", lambda _: None, lambda: False)
     finally:
         taken.release()
     assert event.kind == "done", event.payload

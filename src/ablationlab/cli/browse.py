@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 
 from ablationlab.cli.common import FAILED, Positive, Printer, ResultsPath, Several, add
 from ablationlab.core.errors import AblationLabError
+from ablationlab.core.paths import real_path, user_path
 
 Place = Annotated[Path, Parameter(help="A study file, a plan.lock, a results folder, or a study's bare name.")]
 
@@ -78,7 +79,7 @@ def init(
     }
     target = file if file is not None else Path(f"{answers['name']}.toml")
     if looks_like_path(answers["corpus"]) and target.parent != Path():  # typed here, read there
-        answers["corpus"] = os.path.relpath(Path(answers["corpus"]).expanduser(), target.parent)
+        answers["corpus"] = os.path.relpath(user_path(answers["corpus"]), target.parent)
     text = starter(**answers, folder=target.parent)
     schema_file = write_starter(target, text)
     printer.text(f"Written: {target}, {schema_file}.")
@@ -184,8 +185,8 @@ def open_(
         raise AblationLabError(f"{folder}: no {path.name}; write it with: ablationlab report {folder}")
     printer = Printer()
     try:
-        opened = webbrowser.open(path.resolve().as_uri())
+        opened = webbrowser.open(real_path(path).as_uri())
     except (webbrowser.Error, OSError):
         opened = False
-    printer.text(f"Opened {path}" if opened else str(path.resolve()), wrap=False)
+    printer.text(f"Opened {path}" if opened else str(real_path(path)), wrap=False)
     return 0

@@ -17,6 +17,7 @@ from cyclopts.validators import Number
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.format import count, counted, duration, percent, plain, several
+from ablationlab.core.paths import real_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,7 +172,7 @@ class Printer:
         from rich.text import Text
 
         for path in paths:
-            link = f"link {path.resolve().as_uri()}"
+            link = f"link {real_path(path).as_uri()}"
             self.console.print(Text("  ").append(str(path), style=link), soft_wrap=True, highlight=False)
 
     def line(self) -> None:

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ablationlab import pipeline
 from ablationlab.cli.common import INTERRUPTED
+from ablationlab.core.paths import real_path
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.executors.job import Event
 from ablationlab.training.executors.torchrun import exit_on_failure
@@ -43,7 +44,7 @@ def main() -> None:
         try:
             pipeline.train(
                 study,
-                ResultsFolder(results.path.resolve()),
+                ResultsFolder(real_path(results.path)),
                 pipeline.Options(device=options.device, executor="torchrun", accept_drift=options.accept_drift),
                 _listener(options.study) if ranks.leads else lambda _: None,
                 ranks=ranks,

@@ -27,6 +27,7 @@ from typing import Any
 
 from ablationlab.core.errors import CodeError, did_you_mean
 from ablationlab.core.format import counted
+from ablationlab.core.paths import user_path
 from ablationlab.core.registry import Registry, layer, set_layer
 
 #: The group of entry points in which packages offer such code.
@@ -62,7 +63,7 @@ def find(entry: str, folder: Path) -> CodeFile:
     if entry.endswith(".py"):
         if "\0" in entry:
             raise CodeError(f"{entry!r} is no path of a file")
-        path = (folder / Path(entry).expanduser()).resolve()
+        path = user_path(entry, folder)
         if path.exists() and not path.is_file():
             raise CodeError(f"{path} is not a regular file")  # a pipe or a device might never end
         try:
@@ -154,6 +155,8 @@ def _anew(package: _Package) -> Iterator[None]:
 def load(files: Sequence[CodeFile]) -> dict[str, dict[str, Any]]:
     """Run these files, each once per process and set of files; what they register together."""
     together: dict[str, dict[str, Any]] = {}
+    for file in files:  # none runs beside one that is not what was agreed to
+        _checked(file)
     _active.append(tuple(files))
     try:
         with _importable(files):
@@ -234,7 +237,8 @@ def _importable(files: Sequence[CodeFile]) -> Iterator[None]:
                 sys.modules[name] = module
 
 
-def _run(file: CodeFile, key: str) -> dict[str, dict[str, Any]]:
+def _checked(file: CodeFile) -> tuple[bytes, EntryPoint | None, _Package | None]:
+    """The content of a file, and its entry point and package where it has them; refused if it is not what was planned."""
     point = _offered().get(file.name) if file.entry_point else None
     if file.entry_point and point is None:
         raise CodeError(f"{file.name}: no installed package offers this entry point of the group {GROUP!r}")
@@ -247,6 +251,11 @@ def _run(file: CodeFile, key: str) -> dict[str, dict[str, Any]]:
     if sha256 != file.sha256:
         what = file.path if package is None else f"the package {package.name} ({file.path})"
         raise CodeError(f"{what} has changed since the study was planned: its checksum does not match")
+    return data, point, package
+
+
+def _run(file: CodeFile, key: str) -> dict[str, dict[str, Any]]:
+    data, point, package = _checked(file)
     _paths.update(str(path) for path in ((file.path,) if package is None else package.files))
     linecache.checkcache(str(file.path))
     _loading.append(_Loading(file.path))

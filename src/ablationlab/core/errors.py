@@ -66,7 +66,7 @@ class Problem:
 
     @classmethod
     def unknown(cls, key: str, kind: str, name: str, allowed: Iterable[str]) -> Problem:
-        known = list(allowed)
+        known = [other for other in allowed if other != name]  # one that is there and of no use is no advice
         shown = known
         if len(known) > _MOST_ALLOWED:
             alike = get_close_matches(name, known, n=_MOST_ALLOWED, cutoff=0)
@@ -209,7 +209,7 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str:
 
 def nearest(name: str, allowed: Iterable[str]) -> str | None:
     """The known name most like *name*, or one with a word that is; None when nothing is close."""
-    known = list(allowed)
+    known = [other for other in allowed if other != name]  # one that is there and of no use is no advice
     matches = get_close_matches(name, known, n=1, cutoff=0.6)
     if matches:
         return matches[0]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ablationlab.core.errors import DataError
+from ablationlab.core.paths import user_path
 from ablationlab.data.sources import SOURCES, Source, fetch
 from ablationlab.records.settings import looks_like_path
 from ablationlab.records.storage import content_hash, parse_json
@@ -218,7 +219,7 @@ def open_documents(corpus: str, text_key: str = "text") -> Documents:
     """The documents of a corpus, given its name or path."""
     if not looks_like_path(corpus) and corpus in SOURCES:
         return _from_source(SOURCES[corpus])
-    path = Path(corpus).expanduser()
+    path = user_path(corpus)
     if not looks_like_path(corpus) and not path.exists():
         SOURCES[corpus]  # raises, with the nearest name
     return _from_path(path, text_key)
@@ -240,7 +241,6 @@ def _from_source(source: Source) -> Documents:
 
 
 def _from_path(path: Path, text_key: str) -> Documents:
-    path = path.resolve()
     files = files_of(path)
     try:
         stats = [file.stat() for file in files]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError, RecordError
 from ablationlab.core.format import count
+from ablationlab.core.paths import real_path
 from ablationlab.data.sources import Source, cache_folder
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.data.tokens import Tokens
@@ -247,7 +248,7 @@ def _verify_tokens(prepared: Prepared) -> None:
 
 
 def _verify(folder: Path, shards: tuple[Shard, ...], *, large: bool) -> None:
-    memory = cache_folder() / "verified" / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:24]}.json"
+    memory = cache_folder() / "verified" / f"{hashlib.sha256(str(real_path(folder)).encode()).hexdigest()[:24]}.json"
     known = _remembered(memory) if large else {}
     stamps = {}
     for shard in shards:

@@ -1183,6 +1183,12 @@ class Study(Frozen):
             raise ValueError(f"the name {name!r} has a character that cannot be printed")
         return name
 
+    @field_validator("use")
+    @classmethod
+    def _code_names(cls, use: tuple[UsedCode, ...]) -> tuple[UsedCode, ...]:
+        _unique(tuple(code.name for code in use))
+        return use
+
     @field_validator("hypotheses")
     @classmethod
     def _hypothesis_names(cls, hypotheses: tuple[Hypothesis, ...]) -> tuple[Hypothesis, ...]:

@@ -12,7 +12,7 @@ from ablationlab.core.code import CodeFile, activate, find, using
 from ablationlab.core.errors import WRONG_TYPE, CodeError, Problem
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder, inside, make_folder, replace, sha256_file
-from ablationlab.study.trust import carried_code, require_trust
+from ablationlab.study.trust import carried_code, require_trust, task_code
 
 
 def found_code(data: Mapping[str, Any], folder: Path) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -87,6 +87,5 @@ def keep_code(study: Study, results: ResultsFolder) -> None:
 def code_notice(study: Study) -> str:
     """What the user is told before anything runs."""
     names = ", ".join(f"{code.name} (sha256 {code.sha256[:12]})" for code in study.use)
-    tasks = [name for name in carried_code(study) if name in study.evaluation.tasks]
-    names = ", ".join(filter(None, [names, *tasks]))
+    names = ", ".join(filter(None, [names, *(task.name for task in task_code(study.evaluation.tasks))]))
     return f"This study runs your own code and task files, in every worker, with your rights: {names}" if names else ""

@@ -18,6 +18,7 @@ from ablationlab.core.code import CodeFile, using
 from ablationlab.core.code import load as load_code
 from ablationlab.core.errors import UNKNOWN_KEY, WRONG_TYPE, AblationLabError, CodeError, Problem, StudyError, nearest
 from ablationlab.core.format import count
+from ablationlab.core.paths import user_path, with_home
 from ablationlab.core.problems import problems_of
 from ablationlab.model.parts import MLPS, PARTS
 from ablationlab.records.settings import Factors, ModelConfig, Study, flattened, looks_like_path, merged, validated
@@ -218,10 +219,10 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
     if isinstance(data.get("text"), str) and len(data["text"]) > LONGEST_TEXT:
         raise StudyError(source, [Problem("text", "is no usable path: it is too long")])
     if isinstance(data.get("text"), str):
-        data["text"] = read_text(folder / Path(data["text"]).expanduser(), source)
+        data["text"] = read_text(folder / with_home(data["text"]), source)
     command = data.get("command")
     if isinstance(command, list):  # it runs in its directory, so that it does the same from anywhere
-        directory = (folder / Path(str(data.get("directory", "."))).expanduser()).resolve()
+        directory = user_path(str(data.get("directory", ".")), folder)
         data["directory"] = str(directory)
         data["command"] = [_program_file(word, directory) for word in command]
     if has_own_trainer(data):
@@ -242,19 +243,19 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
 
 def _program_file(word: Any, folder: Path) -> Any:
     """A word that names a file in *folder*, or that can only be a script, as a whole path."""
-    if not isinstance(word, str) or "{" in word or word.startswith("-"):
+    if not isinstance(word, str) or "{" in word or "\0" in word or word.startswith("-"):
         return word
-    path = folder / Path(word).expanduser()
+    path = user_path(word, folder)
     found = "/" in word and path.is_file()
-    return str(path.resolve()) if found or word.endswith(SCRIPTS) else word
+    return str(path) if found or word.endswith(SCRIPTS) else word
 
 
 def _resolved(corpus: str, folder: Path, source: str, key: str) -> str:
     if not looks_like_path(corpus):
         return corpus
     try:
-        return str((folder / Path(corpus).expanduser()).resolve())
-    except (RuntimeError, ValueError, OSError) as error:
+        return str(user_path(corpus, folder))
+    except (ValueError, OSError) as error:
         raise StudyError(source, [Problem(key, f"is no usable path: {error}", repr(corpus))]) from error
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.errors import AblationLabError, Problem, StudyError
+from ablationlab.core.paths import user_path
 from ablationlab.records.storage import slug, user_tables
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def folder_without_code(study: Path) -> Path | None:
     data = unchecked_tables(study)
     entries = data.get("use")
     files = [entry for entry in entries if str(entry).endswith(".py")] if isinstance(entries, list) else []
-    absent = any(not (study.parent / Path(str(entry)).expanduser()).exists() for entry in files)
+    absent = any(not user_path(str(entry), study.parent).exists() for entry in files)
     folder = _named_folder(data)
     return folder if absent and folder is not None and (folder / "plan.lock").exists() else None
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ablationlab.core.errors import Problem, StudyError
 from ablationlab.core.meanings import meanings
+from ablationlab.core.paths import user_path
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import PARTS
@@ -126,7 +127,7 @@ def starter(
     problems = []
     if len(arms) < 2:
         problems.append(Problem("variants", f"name a change to compare with the baseline {baseline!r}", repr(arms[0])))
-    if looks_like_path(corpus) and not (folder / Path(corpus).expanduser()).exists():
+    if looks_like_path(corpus) and not user_path(corpus, folder).exists():
         problems.append(
             Problem("corpus", "no such file or folder", repr(corpus), "a path, or a name of `ablationlab data list`")
         )

@@ -11,14 +11,16 @@ templates and loaders may write files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ablationlab.core.code import is_installed
 from ablationlab.core.errors import CodeError, DataError, StorageError
+from ablationlab.core.paths import real_path, user_path
 from ablationlab.data.sources import cache_folder
-from ablationlab.records.settings import Study
+from ablationlab.records.settings import Study, Trainer
 from ablationlab.records.storage import content_hash, replace, sha256_file
 from ablationlab.study.trainers import program_files
 
@@ -26,21 +28,31 @@ from ablationlab.study.trainers import program_files
 _trusted: set[str] = set()
 
 
-def carried_code(study: Study, tasks: Iterable[str] | None = None) -> dict[str, str]:
-    """What it would run, by name, with a hash of each. *tasks*: those of the study unless given."""
-    code = {file.name: file.sha256 for file in study.use if not is_installed(file.name, file.sha256)}
-    trainer = study.trainer
-    if trainer is not None and trainer.command is not None:
-        code[" ".join(trainer.command)] = content_hash(
-            ["command", trainer.directory, *trainer.command, program_files(trainer)]
-        )
-    return code | task_code(study.evaluation.tasks if tasks is None else tasks)
+class Carried(NamedTuple):
+    """A piece of code: its name, which is its author's choice and tells nothing apart, and a hash of all that it is."""
+
+    name: str
+    sha256: str
 
 
-def task_code(names: Iterable[str]) -> dict[str, str]:
+def carried_code(study: Study, tasks: Iterable[str] | None = None) -> list[Carried]:
+    """What it would run. *tasks*: those of the study unless given."""
+    code = [Carried(file.name, file.sha256) for file in study.use if not is_installed(file.name, file.sha256)]
+    if study.trainer is not None and study.trainer.command is not None:
+        code.append(command_code(study.trainer))
+    return code + task_code(study.evaluation.tasks if tasks is None else tasks)
+
+
+def command_code(own: Trainer) -> Carried:
+    """A trainer's command, with the files that it names as they are now."""
+    words = own.command or ()
+    return Carried(" ".join(words), content_hash(["command", own.directory, *words, program_files(own)]))
+
+
+def task_code(names: Iterable[str]) -> list[Carried]:
     """Those that are task files, with a hash of everything they consist of."""
     files = [name for name in names if name.endswith((".yaml", ".yml")) or "/" in name]
-    return {name: content_hash(_named_hashes(Path(name).expanduser())) for name in files}
+    return [Carried(name, content_hash(_named_hashes(user_path(name)))) for name in files]
 
 
 def _named_hashes(path: Path) -> list[tuple[str, str]]:
@@ -52,7 +64,7 @@ def _named_hashes(path: Path) -> list[tuple[str, str]]:
     waiting = [path]
     while waiting:
         here = waiting.pop()
-        if not here.is_file() or (here := here.resolve()) in files:
+        if not here.is_file() or (here := real_path(here)) in files:
             continue
         files[here] = None
         try:
@@ -68,29 +80,29 @@ def _named_hashes(path: Path) -> list[tuple[str, str]]:
             for folder in dict.fromkeys(folders):
                 files |= dict.fromkeys(sorted(folder.glob("*.py")))
             waiting += [here.parent / name for name in included_by(tree[0])]
-    root = path.resolve().parent
+    root = path.parent
     return [(os.path.relpath(file, root), sha256_file(file)) for file in files]
 
 
-def remember(code: Mapping[str, str]) -> None:
+def remember(code: Iterable[Carried]) -> None:
     """Let this code run from now on."""
-    _trusted.update(code.values())
-    for name, sha256 in code.items():
+    for name, sha256 in code:
+        _trusted.add(sha256)
         path = cache_folder() / "trusted" / sha256
         if not path.exists():
             with suppress(StorageError, OSError):
                 replace(path, f"{name}\n".encode())
 
 
-def require_trust(code: Mapping[str, str], where: Path | str) -> None:
+def require_trust(code: Iterable[Carried], where: Path | str) -> None:
     """Raise `CodeError` if any of this code was never run or allowed here."""
     unknown = [
-        name
-        for name, sha256 in code.items()
+        f"{name} ({sha256[:12]})"
+        for name, sha256 in code
         if sha256 not in _trusted and not (cache_folder() / "trusted" / sha256).exists()
     ]
     if unknown:
-        listed = ", ".join(f"{name} ({code[name][:12]})" for name in unknown)
+        listed = ", ".join(unknown)
         raise CodeError(
             f"{where} carries code that was never run here: {listed}. It would run with your rights. Read it; if you trust "
             "it, add --trust-code once to `ablationlab run`, `extend` or `evaluate` (in Python: trust_code=True)"

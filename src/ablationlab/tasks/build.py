@@ -26,6 +26,7 @@ import numpy as np
 
 from ablationlab.core.errors import DataError, RecordError
 from ablationlab.core.format import percent, plain
+from ablationlab.core.paths import real_path
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.records.evaluation import Source
@@ -166,7 +167,7 @@ def _suite_tasks(
             if not _can_spell(template, corpus):
                 continue
             built = suite.build(name, texts[0], texts[1], context, fewshot, template.name, request.items)
-            loaded = _load(_definition(built, write_task(built, root).resolve()), harness_name(built), manager)
+            loaded = _load(_definition(built, real_path(write_task(built, root))), harness_name(built), manager)
             tasks.append(
                 HarnessTask(name, template.name, fewshot, suite.VERSION, built.hash, "suite", kind.meaning, loaded)
             )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError, DataError, PlanError, RecordError, UnknownNameError
 from ablationlab.core.format import count
+from ablationlab.core.paths import real_path, user_path
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.records.plan import PlannedTask
 from ablationlab.records.settings import EvaluationConfig, Study
@@ -150,7 +151,7 @@ def check_file(name: str) -> None:
     """`DataError` if a name is a path that leads nowhere, to no YAML of a task, or to settings that the harness has not."""
     if not is_file(name):
         return
-    found = _settings(Path(name).expanduser(), name)
+    found = _settings(user_path(name), name)
     if not {"task", "group"} & found.keys():
         raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
     if "class" in found:  # Python, which may take any setting
@@ -176,7 +177,7 @@ def _settings(path: Path, name: str, within: tuple[Path, ...] = ()) -> dict[str,
 
     if not path.is_file():
         raise DataError(f"task file {name}: {'is no regular file' if path.exists() else 'no such file'}")
-    path = path.resolve()
+    path = real_path(path)
     if path in within:
         raise DataError(f"task file {name}: includes itself")
     if len(within) > DEEPEST:

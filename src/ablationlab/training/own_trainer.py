@@ -23,7 +23,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablationlab.core.errors import RunFailure, nearest
+from ablationlab.core.errors import CodeError, RunFailure, nearest
+from ablationlab.core.paths import real_path
 from ablationlab.core.processes import wait_or_kill
 from ablationlab.records.environment import Drift, Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
@@ -52,6 +53,7 @@ from ablationlab.records.storage import (
 )
 from ablationlab.stats.stability import measure_curve
 from ablationlab.study.trainers import TRAINERS, command_line, nearest_key, passed_settings
+from ablationlab.study.trust import command_code
 from ablationlab.training.own_run import (
     FOLDER_VARIABLE,
     REPORTED,
@@ -96,6 +98,12 @@ def train_run(
     run = plan.run(plan.stacks[stack][0])
     own, folder = plan.study.trainer, results.run(run.id)
     assert own is not None
+    if own.command is not None and command_code(own).sha256 not in job.agreed:
+        raise CodeError(
+            f"`{own.title}`: a file that this command names has changed since `ablationlab run` began, so it was not "
+            "started: the arms would be trained by different programs. Restore the file; or run again, which tells you what "
+            "changed, and continues with --accept-drift, recorded in every run"
+        )
     environment = current()
     with _device(plan, results) as device:
         make_folder(folder.path)
@@ -229,12 +237,12 @@ def _run_program(
         "seed": run.seed,
         "variant": run.variant,
         "regime": run.regime,
-        "folder": str(folder.path.resolve()),
-        "settings": str((folder.path / SETTINGS).resolve()),
+        "folder": str(real_path(folder.path)),
+        "settings": str(real_path(folder.path / SETTINGS)),
         "python": sys.executable,
     }
     words = command_line(own.command, values, run.settings)
-    environment = {**os.environ, FOLDER_VARIABLE: str(folder.path.resolve()), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, FOLDER_VARIABLE: str(real_path(folder.path)), "PYTHONUNBUFFERED": "1"}
     environment.setdefault("OMP_NUM_THREADS", str(threads))
     if visible_device is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible_device

@@ -21,6 +21,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.run import RunRecord
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
+from ablationlab.study.trust import carried_code
 from ablationlab.training.executors import local, ray_cluster
 from ablationlab.training.executors.job import Event, Job, JobFile
 from conftest import to_toml, torch_as_it_was, write_study
@@ -343,7 +344,8 @@ def test_a_studys_own_trainer_is_run_by_the_workers(nodes, tmp_path):
         path.write_text(to_toml(table))
         study = load_study(path)
         plan, _ = seal(study, ResultsFolder(tmp_path / table["name"]), "cpu", usable_cores())  # a thread each
-        job = Job(plan, tmp_path / table["name"], study.data)
+        agreed = frozenset(code.sha256 for code in carried_code(study))
+        job = Job(plan, tmp_path / table["name"], study.data, agreed=agreed)
         assert ray_cluster.execute(job, None, None, lambda event: None)
         runs = Results.open(job.folder).runs
         assert {run.record.executor for run in runs} == {"ray"}

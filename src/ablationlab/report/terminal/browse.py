@@ -18,6 +18,7 @@ from ablationlab.analysis.wording import stale as stale_words
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain
 from ablationlab.core.grouping import grouped
+from ablationlab.core.paths import real_path
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
@@ -53,7 +54,7 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     files, places, closed = _found(folder)
     results = [(place, *_state(place)) for place in places]
     results += [(place, "unreadable", why) for place, why in closed.items()]
-    planned = {place.resolve() for place in places}
+    planned = {real_path(place) for place in places}
     waiting = []
     for file in files:
         tables = unchecked_tables(file)
@@ -67,7 +68,7 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
             if _is_study(file):
                 waiting.append((_shown(file, folder), "", f"{len(error.problems)} problem(s): ablationlab plan {file}"))
             continue
-        if not {(base / default_folder(study)).resolve() for base in (Path(), folder)} & planned:
+        if not {real_path(base / default_folder(study)) for base in (Path(), folder)} & planned:
             waiting.append((_shown(file, folder), count(_run_count(study)), study.question))
     room = max(20, width - 12 - max((len(file) for file, _, _ in waiting), default=0))
     waiting = [

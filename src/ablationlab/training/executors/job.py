@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
+from ablationlab.core.paths import real_path
 from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
@@ -72,6 +73,7 @@ class Job:
     data: DataConfig  # the study's, where it is found here; variants may change it
     drift: tuple[Drift, ...] = ()
     accept_drift: bool = False
+    agreed: frozenset[str] = frozenset()  # hashes of code that may run: what the user was asked about
 
     def data_of(self, stack: int) -> DataConfig:
         """The text of the runs of a stack, which is one."""
@@ -86,24 +88,26 @@ class JobFile(StoredValue):
     data: DataConfig
     drift: tuple[Drift, ...] = ()
     accept_drift: bool
+    agreed: tuple[str, ...] = ()
     stacks: tuple[int, ...] = ()  # those to train, where the launcher chooses them
     debug: bool = False
 
     @classmethod
     def of(cls, job: Job, stacks: Sequence[int] = ()) -> JobFile:
         return cls(
-            folder=str(job.folder.resolve()),
+            folder=str(real_path(job.folder)),
             plan_hash=job.plan.plan_hash,
             data=job.data,
             drift=job.drift,
             accept_drift=job.accept_drift,
+            agreed=tuple(sorted(job.agreed)),
             stacks=tuple(stacks),
             debug=bool(os.environ.get(DEBUG_VARIABLE)),
         )
 
     def job(self) -> Job:
         plan = Plan.of(ResultsFolder(Path(self.folder)))
-        return Job(plan, Path(self.folder), self.data, self.drift, self.accept_drift)
+        return Job(plan, Path(self.folder), self.data, self.drift, self.accept_drift, frozenset(self.agreed))
 
 
 def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:

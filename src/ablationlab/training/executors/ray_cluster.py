@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ablationlab.core.errors import AblationLabError, PlanError, RunFailure
+from ablationlab.core.paths import real_path
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.records.environment import Environment, current, drift
@@ -75,7 +76,7 @@ def execute(job: Job, address: str | None, workers: int | None, listen: Listener
 
     Without *address* a cluster is started on this machine and ended afterwards; *workers* bounds the stacks in training.
     """
-    job = replace(job, folder=job.folder.resolve())
+    job = replace(job, folder=real_path(job.folder))
     check_layout(job)
     with cluster(job, address, workers) as ray, Interrupts() as interrupts:
         try:

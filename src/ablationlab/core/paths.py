@@ -1,0 +1,22 @@
+"""Paths that a user writes or names. What leads nowhere (a loop of links, the home of nobody) stays as it is, for whoever
+opens it to name; `Path.resolve` and `Path.expanduser` raise RuntimeError."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def real_path(path: Path) -> Path:
+    """The same place as a whole path without links."""
+    return Path(os.path.realpath(path))
+
+
+def with_home(path: str) -> Path:
+    """A path as a user writes it: `~` is the home."""
+    return Path(os.path.expanduser(Path(path)))  # noqa: PTH111
+
+
+def user_path(path: str, folder: Path = Path()) -> Path:
+    """Where a path leads that a user writes, seen from *folder*."""
+    return real_path(folder / with_home(path))
