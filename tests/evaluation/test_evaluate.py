@@ -202,6 +202,17 @@ def test_nothing_that_scoring_writes_names_a_folder_of_this_machine(evaluated):
     assert not [path for path in paths if str(evaluated.parent).encode() in path.read_bytes()]
 
 
+def test_the_definition_of_a_task_is_sealed_and_written_anew_where_it_is_asked(copy, cli):
+    definition = next(copy.glob("evaluation/tasks/spelling-*/task.yaml"))
+    whole, name = definition.read_bytes(), definition.relative_to(copy).as_posix()
+    definition.write_text("task: other\n")
+    code, output, _ = cli("verify", copy)
+    assert (code, f"differs   {name}" in output) == (1, True)
+    assert cli("evaluate", copy, "--workers", "1", "--device", "cpu", "--no-throughput")[0] == 0
+    assert definition.read_bytes() == whole
+    assert f"differs   {name}" not in cli("verify", copy)[1]
+
+
 def test_running_it_again_scores_nothing_and_changes_no_byte(copy, cli):
     kept = [p for p in copy.rglob("*") if p.is_file() and "locks" not in p.parts]
     before = {path: path.read_bytes() for path in kept}

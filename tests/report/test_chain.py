@@ -17,6 +17,7 @@ from ablationlab.records.plan import Deposit, Plan
 from ablationlab.records.replication import Replication
 from ablationlab.records.results import Results
 from ablationlab.records.seal import RunSeal
+from ablationlab.records.settings import UsedCode
 from ablationlab.records.storage import sha256_file
 from ablationlab.records.verdict import Decision, Verdict
 from ablationlab.report.chain import chain
@@ -198,7 +199,7 @@ def test_every_odd_file_is_in_the_chain_and_none_ends_it(folder):
         (folder / name).unlink()
         os.mkfifo(folder / name)
     found = broken(folder)
-    assert found.keys() == {*odd, "runs"}
+    assert found.keys() == {*odd, "runs", "report.html", "statistics.md"}
     assert all("is not a regular file" in found[name] for name in odd)
 
 
@@ -338,6 +339,34 @@ def without_seal(path: Path) -> str:
     return json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "seal"})
 
 
+@pytest.mark.parametrize("gone", ["analysis.json", "verdict.json"])
+def test_what_follows_from_a_record_that_is_gone_does_not_hold(folder, cli, gone):
+    (folder / gone).unlink()
+    left = {"verdict.json", "report.html", "statistics.md"} - {gone}
+    assert broken(folder).keys() == left
+    code, output, _ = cli("verify", folder)
+    assert (code, f"Missing: {gone}." in output) == (1, True)
+
+
+def test_a_study_that_is_only_planned_has_no_run_that_could_differ(tmp_path):
+    build(tmp_path, only=lambda run: False)
+    (runs,) = [link for link in chain(tmp_path) if link.file == "runs"]
+    assert (runs.state, runs.text.partition(";")[0]) == ("holds", "none has ended")
+
+
+def test_copies_of_the_studys_own_code_are_hashed(tmp_path):
+    code = tmp_path / "use" / "mine.py"
+    code.parent.mkdir()
+    code.write_text("# mine\n")
+    used = UsedCode(name="mine.py", path="/elsewhere/mine.py", sha256=sha256_file(code))
+    build(tmp_path, study().changed(use=(used,)))
+    assert "use" in {link.file for link in chain(tmp_path) if link.state == "holds"}
+    code.write_text("# other\n")
+    assert broken(tmp_path)["use/mine.py"] == "is not as the plan sealed it"
+    code.unlink()
+    assert broken(tmp_path)["use/mine.py"] == "is missing"
+
+
 def test_items_of_tasks_are_hashed(folder):
     items = folder / "evaluation" / "tasks" / "spelling-0" / "items.jsonl"
     items.parent.mkdir(parents=True)
@@ -347,6 +376,8 @@ def test_items_of_tasks_are_hashed(folder):
     assert "evaluation/suite.json" not in broken(folder)
     items.write_text('{"target": 1}\n')
     assert broken(folder)["evaluation/tasks/spelling-0/items.jsonl"] == "is not what was asked"
+    (items.parent / "task.yaml").write_text("{}")
+    assert ("evaluation/tasks/*/task.yaml", "unchecked") in {(link.file, link.state) for link in chain(folder)}
 
 
 def test_what_is_no_part_of_the_study_is_listed_and_breaks_no_link(folder, cli):

@@ -66,7 +66,7 @@ class Problem:
 
     @classmethod
     def unknown(cls, key: str, kind: str, name: str, allowed: Iterable[str]) -> Problem:
-        known = [other for other in allowed if other != name]  # one that is there and of no use is no advice
+        known = list(allowed)
         shown = known
         if len(known) > _MOST_ALLOWED:
             alike = get_close_matches(name, known, n=_MOST_ALLOWED, cutoff=0)

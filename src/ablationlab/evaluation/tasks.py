@@ -191,8 +191,11 @@ def write_suite(context: EvaluationContext, lengths: Sequence[int], report: Call
     superseded = {(task.task, task.template, task.fewshot) for task in listed.values()}
     others = [t for t in known.values() if (t.task, t.template, t.fewshot) not in superseded]
     every = sorted([*listed.values(), *others], key=lambda t: (t.fewshot, t.task, t.template, t.task_hash))
-    written = sorted(path.parent.glob("tasks/*/*.jsonl"))
-    files = {file.relative_to(path.parent).as_posix(): sha256_file(file) for file in written} | before.files
+    written = sorted([*path.parent.glob("tasks/*/*.jsonl"), *path.parent.glob("tasks/*/task.yaml")])
+    # The definitions of what is asked now were written anew, perhaps by a later version than before.
+    anew = tuple(f"-{task_hash[:12]}/task.yaml" for task_hash in listed)
+    kept = {name: sha256 for name, sha256 in before.files.items() if not name.endswith(anew)}
+    files = {file.relative_to(path.parent).as_posix(): sha256_file(file) for file in written} | kept
     Suite(plan_hash=context.plan.plan_hash, tasks=tuple(every), files=files).replace(path)
 
 

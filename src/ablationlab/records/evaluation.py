@@ -268,7 +268,7 @@ class Suite(SealedRecord):
     MEND: ClassVar[str] = "`ablationlab evaluate` writes it again"
     plan_hash: str
     tasks: tuple[SuiteTask, ...]
-    # SHA-256 of the items and examples under tasks/, by path.
+    # SHA-256 of items, examples and definitions under tasks/, by path.
     files: dict[str, str] = Field(default_factory=dict)
 
 

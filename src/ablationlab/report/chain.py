@@ -14,6 +14,7 @@ from ablationlab.core.errors import RecordError
 from ablationlab.core.format import counted, part
 from ablationlab.core.grouping import grouped
 from ablationlab.records.energy import ENERGY
+from ablationlab.records.evaluation import Suite
 from ablationlab.records.plan import AMENDMENTS, LOOKS, PLACES, Deposit, Plan
 from ablationlab.records.results import REPLICATION, RUN_FILES, SUITE, WEIGHTS, Results, Run, not_kept
 from ablationlab.records.seal import RunSeal, SealedRecord, file_hash
@@ -76,6 +77,7 @@ def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
         yield _deposit(plan, deposited)
         for amendment in plan.amendments:
             yield Link("amendments", "holds", f"{counted(len(amendment.runs), 'run')} added {amendment.created}")
+        yield from _code(plan, folder)
         yield from _runs(results)
         yield from _tasks(results)
         yield from _energy(results)
@@ -103,6 +105,19 @@ def _deposit(plan: Plan, path: Path | None) -> Link:
     return Link(str(path), "differs", f"names plan {deposit.plan_hash}, sealed {deposit.created}")
 
 
+def _code(plan: Plan, folder: Path) -> Iterator[Link]:
+    """The copies of the study's own code. The plan seals what they are."""
+    own = [code for code in plan.study.use if not code.entry_point]
+    changes = {
+        code.name: _change(ResultsFolder(folder).code, code.name, (code.sha256,), "is not as the plan sealed it")
+        for code in own
+    }
+    broken = [Link(f"use/{name}", "differs", text) for name, text in changes.items() if text]
+    yield from broken
+    if own and not broken:
+        yield Link("use", "holds", f"{counted(len(own), 'file')}, as the plan sealed them")
+
+
 def _runs(results: Results) -> Iterator[Link]:
     ended = [
         run for run in results.runs if os.path.lexists(run.folder.result)
@@ -120,7 +135,8 @@ def _runs(results: Results) -> Iterator[Link]:
         elif run.folder.seal.exists():
             text = "is not there, but seal.json is: deleted, or killed at its very end; `ablationlab run` trains on"
             yield Link(f"runs/{run.id}/result.json", "missing", text)
-    text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}; planned: {len(results.runs)}"
+    text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}" if ended else "none has ended"
+    text += f"; planned: {len(results.runs)}"
     holds = whole == len(ended) and not broken
     yield Link("runs", "holds" if holds else "differs", text if holds else f"{text}. {_MEND_RUNS}")
     for kind, runs in not_kept(ended).items():
@@ -179,6 +195,14 @@ def _tasks(results: Results) -> Iterator[Link]:
     yield from broken
     text = f"{counted(len(suite.tasks), 'task')}, {counted(len(suite.files), 'file')}"
     yield Link(SUITE, "differs" if broken else "holds", f"{text}. {_MEND_TASKS}" if broken else text)
+    if old := [name for name in _definitions(suite) if name not in suite.files and (folder / name).exists()]:
+        text = f"{counted(len(old), 'file')} of an earlier version, which did not seal them; nothing here reads them"
+        yield Link("evaluation/tasks/*/task.yaml", "unchecked", text)
+
+
+def _definitions(suite: Suite) -> set[str]:
+    """Of every task, the file that tells other programs what it is."""
+    return {f"{Path(name).parent}/task.yaml" for name in suite.files}
 
 
 def _energy(results: Results) -> Iterator[Link]:
@@ -202,6 +226,10 @@ def _unknown(results: Results) -> Iterator[Link]:
     folder = ResultsFolder(results.folder)
     strangers = [path for path in sorted(folder.path.iterdir()) if path.name not in _OWN]
     found = [(path.name, "is not a file of this program, which does not read it") for path in strangers]
+    if results.plan is not None and folder.code.is_dir():
+        used = {code.name for code in results.plan.study.use}
+        copies = [path.name for path in sorted(folder.code.iterdir()) if path.name not in used]
+        found += [(f"use/{name}", "is no code of the plan: it is not run") for name in copies]
     if results.plan is not None and folder.runs.is_dir():
         runs = [path.name for path in sorted(folder.runs.iterdir()) if results.run(path.name) is None]
         found += [(f"runs/{name}", "is not a run of the plan: no number is made from it") for name in runs]
@@ -214,7 +242,7 @@ def _unknown(results: Results) -> Iterator[Link]:
         tasks = (results.folder / SUITE).parent
         files = sorted(path.relative_to(tasks).as_posix() for path in tasks.rglob("*") if not path.is_dir())
         asked = {Path(SUITE).name, *results.suite.files}
-        asked |= {f"{Path(name).parent}/task.yaml" for name in results.suite.files}  # for others: nothing reads it
+        asked |= _definitions(results.suite)
         found += [(f"evaluation/{name}", "is no file of a task that was asked") for name in files if name not in asked]
     for name, text in found[:_MOST_LISTED]:
         on_one_line = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
@@ -247,6 +275,7 @@ def _conclusions(results: Results) -> Iterator[Link]:
         text += f"; {counted(len(analysis.altered), 'altered file')} accepted" if analysis.altered else ""
         yield Link("analysis.json", "differs" if stale else "holds", text)
     if analysis is None or verdict is None:
+        yield from _left_behind(results.folder, "verdict.json" if verdict is not None else None)
         return
     if verdict.analysis_hash != analysis.seal:
         yield Link("verdict.json", "differs", "follows from another analysis than analysis.json")
@@ -256,6 +285,13 @@ def _conclusions(results: Results) -> Iterator[Link]:
         yield Link("verdict.json", "holds", f"{verdict.seal}, decided again from analysis.json with the same result")
     for name in _NAMING:
         yield _naming(results.folder / name, name, (analysis.seal, verdict.seal))
+
+
+def _left_behind(folder: Path, verdict: str | None) -> Iterator[Link]:
+    """What follows from an analysis or a verdict that is gone: nothing says any more what it should be."""
+    for name in filter(None, (verdict, *_NAMING)):
+        if os.path.lexists(folder / name):
+            yield Link(name, "differs", "follows from what is not there; `ablationlab report` makes both again")
 
 
 def _no_conclusion(results: Results, name: str) -> Link:
