@@ -135,7 +135,11 @@ def _runs(results: Results) -> Iterator[Link]:
         elif run.folder.seal.exists():
             text = "is not there, but seal.json is: deleted, or killed at its very end; `ablationlab run` trains on"
             yield Link(f"runs/{run.id}/result.json", "missing", text)
-    text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}" if ended else "none has ended"
+    text = (
+        f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}"
+        if ended
+        else "none has ended"
+    )
     text += f"; planned: {len(results.runs)}"
     holds = whole == len(ended) and not broken
     yield Link("runs", "holds" if holds else "differs", text if holds else f"{text}. {_MEND_RUNS}")
