@@ -75,7 +75,7 @@ def test_crossed_settings_come_with_what_the_effect_depends_on_after_the_decisio
     made = analyze(read_results(tmp_path))
     text = plain(crossed(made))
     assert text.startswith(
-        "Exploratory: averaged over the other setting, the difference to none in validation loss depends on "
+        "Exploratory: averaged over the other setting, the difference from none in validation loss depends on "
         "token_init_std: from 0.02 to 1.0 it falls"
     )
     assert "It also depends on place: from sum to token it rises by" in text
@@ -83,6 +83,20 @@ def test_crossed_settings_come_with_what_the_effect_depends_on_after_the_decisio
     decisions, found, _ = plain(answer(made, decide(made))).partition(text)
     assert decisions
     assert found
+
+
+def test_main_effects_that_were_not_registered_are_told_as_exploratory_behind_registered_interactions(tmp_path):
+    build(tmp_path, study(regimes=test_interactions.REGIMES), outcomes=test_interactions.outcome)
+    made = analyze(read_results(tmp_path))
+    contrasts = tuple(
+        contrast.model_copy(update={"label": "registered"}) if contrast.kind == "interaction" else contrast
+        for contrast in made.interactions.contrasts
+    )
+    mixed = made.model_copy(update={"interactions": made.interactions.model_copy(update={"contrasts": contrasts})})
+    assert plain(crossed(mixed)).startswith(
+        "Token_init_std and place interact for layernorm. Exploratory: averaged over the other setting, the difference "
+        "from none in validation loss depends on token_init_std"
+    )
 
 
 def test_without_an_effect_that_is_shown_the_answer_says_so(tmp_path):

@@ -433,6 +433,7 @@ def test_an_axis_turns_logarithmic_only_where_values_explode():
     assert robust_scale([1.0, 2.0, 3.0], zero=False)[1:] == ({}, "")
     assert robust_scale([1.0, 2.0, 1e4])[1:] == ({}, ", log scale")
     assert robust_scale([0.0, 0.0])[1:] == ({}, "")
+    assert robust_scale([1.0, 2.0, 1e10])[1]["values"] == [1.0, 1e2, 1e4, 1e6, 1e8, 1e10]  # no grey band of grid lines
 
 
 def test_a_symmetric_log_axis_is_marked_at_powers_of_ten():

@@ -243,6 +243,12 @@ def test_curves_are_smoothed_zoomed_and_drawn_on_a_log_axis(small_seen: Any):
         assert drawn() != before, name
         for value in usual:
             page.select_option(f"#curve-tools select[name={name}]", value)
+    title = curve.locator(".role-axis-title text")
+    for value, words in (("log", "log scale"), ("linear", ""), ("", "")):
+        page.select_option("#curve-tools select[name=axis]", value)
+        page.wait_for_timeout(1000)
+        shown = " ".join(title.all_text_contents())
+        assert ("log scale" in shown) is bool(words), (value, shown)
 
 
 def test_charts_near_the_window_come_first_and_lines_of_many_seeds_wait_for_the_pointer(

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean, stdev
@@ -26,18 +27,21 @@ from ablationlab.analysis import wording
 from ablationlab.core import format
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
+from ablationlab.records.analysis import Failure
+from ablationlab.records.plan import Calibrated
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.convert import compiled
 from ablationlab.report.page.build import page_html
 from ablationlab.report.paper import build as build_module
+from ablationlab.report.paper import study as study_module
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.document import Float, Marks, PaperDocument, Paragraph, words_of
 from ablationlab.report.paper.write import references, write_sources
 from ablationlab.report.table import Table
-from ablationlab.report.tables.study import interaction_table
+from ablationlab.report.tables.study import gain_table, interaction_table
 from ablationlab.study.load import load_study
 from ablationlab.study.text import entries
 from analysis.builder import HYPOTHESES, build, calm, outcome, seal_again, study
@@ -387,6 +391,101 @@ def test_the_methods_describe_the_model_by_its_settings(tmp_path):
     assert "Further settings: no biases, 2 heads of keys and values, logits capped softly at ±15." in said_of_other
 
 
+def test_arms_are_said_to_share_a_learning_rate_only_where_they_do(tmp_path):
+    shared = prose(made(tmp_path / "shared"))
+    assert "All arms use the same learning rate. It was not tuned for any of them." in shared
+    assert "All arms share one learning rate" in shared
+
+    results = Results.open(made(tmp_path / "own", made=study(variants=["none", "layernorm", "untied"])))
+    hot = [
+        run.model_copy(update={"recipe": run.recipe.model_copy(update={"training": run.training.changed(lr=60.0)})})
+        if run.variant == "untied"
+        else run
+        for run in results.plan.runs
+    ]
+    plan = results.plan.model_copy(update={"runs": tuple(hot)})
+    own = said(document_of([results.changed(plan=plan)], {}))
+    assert "untied is trained at learning rate 60, the other variants at the baseline's." in own
+    assert ", learning rate 60" in own  # the table of arms
+    assert "No learning rate was tuned in this study" in own
+    assert "same learning rate" not in own
+    assert "share one learning rate" not in own
+
+
+def test_an_arm_without_a_surviving_run_is_told_without_survivors(tmp_path):
+    def lost(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+        return None if variant == "layernorm" else outcome(variant, regime, seed)
+
+    def half_lost(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+        return None if variant == "layernorm" and seed < 4 else outcome(variant, regime, seed)
+
+    def curve(variant: str, regime: str, seed: int) -> list[float]:
+        return calm(seed)[: 20 if variant == "layernorm" else None]
+
+    every, some = (
+        prose(made(tmp_path / name, outcomes=outcomes, curves=curve))
+        for name, outcomes in (("every", lost), ("some", half_lost))
+    )
+    assert "Make layernorm train stably: no run of it can be compared." in every
+    assert "survived" not in every
+    assert "until then, the runs that survived cannot count" in some
+    assert "Apart from five runs that diverged, no deviation from the sealed plan was found." in every
+    assert "Runs that diverged match up to the step at which they did." in every
+    assert "Models in use are larger by orders of magnitude" in every
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "words"),
+    [
+        (-0.005, 0.0001, "it keeps its margin of 0.01"),
+        (0.05, 0.0001, "it breaks its margin of 0.01"),
+        (0.0, 0.05, "that it keeps its margin of 0.01 is not shown"),
+    ],
+)
+def test_a_guard_is_told_by_its_margin_and_not_as_a_difference(tmp_path, shift, spread, words):
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float]:
+        changed = shift + spread * (seed % 3 - 1) if variant == "layernorm" else 0.0
+        return {**shifted(-0.2)(variant, regime, seed), "final_gradient_norm": 1.0 + 0.01 * seed + changed}
+
+    criteria = [
+        {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.01},
+        {"metric": "final_gradient_norm", "role": "guard", "margin": 0.01},
+    ]
+    text = prose(made(tmp_path, made=study(criteria=criteria), outcomes=outcomes))
+    (told,) = re.findall(r"With layernorm, final gradient norm is [^:]*: ([^.]*\.\d+[^.]*)\. ", text)
+    assert words in told
+    assert "significant" not in told
+
+
+def test_a_caveat_names_the_arms_that_it_is_about(tmp_path):
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+        return None if variant == "rmsnorm" else outcome(variant, regime, seed)
+
+    results = Results.open(made(tmp_path, made=study(variants=["none", "layernorm", "rmsnorm"]), outcomes=outcomes))
+    stability = results.analysis.stability.model_copy(update={"arms": ()})  # the caveats of unstable arms are not told
+    analysis = results.analysis.model_copy(update={"stability": stability})
+    text = said(document_of([results.changed(analysis=analysis)], {}))
+    assert "rmsnorm: No seed has a value in both arms." in text
+
+
+def test_the_effect_size_is_the_one_whose_correction_is_named(tmp_path):
+    folder = made(tmp_path, outcomes=shifted(0.2))
+    comparison = Results.open(folder).analysis.primary_comparison("default", "layernorm")
+    plain = comparison.delta / comparison.delta_sd
+    assert comparison.effects["d_z"].estimate == pytest.approx(plain * 0.7979, rel=1e-3)  # J(4), Hedges 1981
+    assert "in standard deviations of the differences, with Hedges' correction for few pairs." in prose(folder)
+
+
+def test_the_methods_and_the_appendix_say_what_this_study_has(foreign_results, csv_results):
+    foreign, table = (said(document_of([results], {})) for results in (foreign_results, csv_results))
+    assert "A run is unstable if it diverges or if its spike score exceeds 7." in foreign
+    assert "One comparison decides, so its p is not corrected" in foreign
+    assert "The primary comparisons are one family" not in foreign
+    assert "What it changes nothing training.gain = 0.2" in foreign
+    for text in (foreign, table):
+        assert "the exploratory ones" not in text
+
+
 def test_a_baseline_alone_has_a_paper_too(tmp_path):
     text = prose(made(tmp_path, made=study(variants=["none"])))
     assert "There is no variant beside the baseline, so there is nothing to compare." in text
@@ -419,6 +518,28 @@ def test_unstable_runs_are_counted_in_the_paper(tmp_path):
     assert "Of eight pairs, 8 runs with the baseline and 0 with layernorm were unstable" in text
     assert "the stability gain is 100 %" in text
     assert "every baseline that it can be compared with diverged (8)" in text
+
+
+def test_a_gain_on_one_kind_of_failure_stands_beside_what_all_kinds_together_do_not_show(tmp_path):
+    results = Results.open(made(tmp_path, made=study(seeds=list(range(1, 9))), outcomes=diverging))
+    stability = results.analysis.stability
+    (gain,) = [gain for gain in stability.gains if gain.reference == "none"]
+    part = replace(gain, id="x", failure=Failure.DIVERGED, outcome="more-stable")
+    whole = replace(gain, outcome="not-shown")
+    for gains, parts, told in (((whole,), (part,), True), ((gain,), (part,), False), ((whole,), (), False)):
+        changed = stability.model_copy(update={"gains": gains, "parts": parts})
+        analysis = results.analysis.model_copy(update={"stability": changed})
+        text = said(document_of([results.changed(analysis=analysis)], {}))
+        assert ("Counted by kind of failure: 8 of 8 none runs diverged, 0 of 8 layernorm runs" in text) is told
+        assert ("8/8 → 0/8" in gain_table(analysis).markdown().partition("were unstable")[2]) is bool(parts)
+
+
+def test_a_regime_is_described_with_the_value_that_its_calibration_found():
+    training = {"lr": 0.003, "betas": [0.95, 0.9], "clip": "off"}
+    found = Calibrated(setting="training.betas[1]", value=0.640625, tries=())
+    assert study_module._calibrated(training, found)["betas"] == [0.95, 0.641]
+    assert study_module._calibrated(training, found.model_copy(update={"setting": "training.lr"}))["lr"] == 0.640625
+    assert training["betas"] == [0.95, 0.9]
 
 
 def test_a_gain_is_told_with_the_p_that_decides_and_its_interval_as_one_places_own(tmp_path):

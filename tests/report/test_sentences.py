@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ablationlab.records.results import Results
+from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.page.build import page_html
 from ablationlab.report.page.sentences import efficiency, ngrams
 
@@ -85,6 +86,23 @@ def test_of_several_regimes_the_one_whose_loss_is_told_is_named(tmp_path):
     assert re.search(
         r"The baseline ends at [\d.]+ in regime default: ", ngrams(dataclasses.replace(results, plan=plan))
     )
+
+
+def test_curves_that_were_not_kept_are_not_announced(tmp_path):
+    results = made(tmp_path)
+    assert "Loss and gradient norm along training." in text_of(results)
+    for run in (tmp_path / "runs").iterdir():
+        (run / "metrics.jsonl").unlink()
+    page = text_of(Results.open(tmp_path))
+    assert "Not kept, to save room: metrics.jsonl" in page
+    assert "along training." not in page
+    assert "charts of single runs from metrics.jsonl" not in page
+
+
+def test_the_plane_says_which_arm_has_no_cost_to_draw(broken_results: Results):
+    (figure,) = tradeoff(broken_results)
+    assert "Not drawn, since its cost is not known: layernorm." in figure.caption
+    assert "coincide" not in figure.caption  # one ring
 
 
 def test_the_tokens_to_the_same_loss_are_told_in_a_sentence():

@@ -248,25 +248,27 @@ def crossed(analysis: Analysis) -> str:
     ]
     mixed = [one for one in shown if one.kind == "interaction"]
     name = metric_name(found.metric)
-    what = f"the difference to {analysis.baseline} in {name}" if dependent else name
+    what = f"the difference from {analysis.baseline} in {name}" if dependent else name
     many = len(found.factors)
     mean = f"averaged over the other {'setting' if many == 2 else 'settings'}, " if many > 1 else ""
-    sentences = [f"{mean}{what} {'. It also '.join(text for text in texts if text)}."] if any(texts) else []
-    interactions = any(one.kind == "interaction" for one in tested)
+    main = [f"{mean}{what} {'. It also '.join(text for text in texts if text)}."] if any(texts) else []
+    together = []
     if mixed:
         sets = list(dict.fromkeys(" and ".join(map(_short, one.factors)) for one in mixed))
         names = list(dict.fromkeys(one.variant for one in mixed if one.variant))
-        sentences.append(f"{listed(sets)} interact{f' for {listed(names)}' if names else ''}.")
-        interactions = False
+        together.append(f"{listed(sets)} interact{f' for {listed(names)}' if names else ''}.")
+    elif any(one.kind == "interaction" for one in tested):
+        together.append("that the settings interact is not shown.")
     if flat:
         what = f"a dependence on {listed(flat, 'or')}" if dependent else f"an effect of {listed(flat, 'or')}"
-        sentences.append(f"{mean}{what} is not shown.")
-        sentences += _at_levels(analysis, found, flat)
-    if interactions:
-        sentences.append("that the settings interact is not shown.")
-    exploratory = all(one.label == "exploratory" for one in tested)
-    first, *rest = sentences
-    return " ".join([f"Exploratory: {first}" if exploratory else capital(first), *map(capital, rest)])
+        main.append(f"{mean}{what} is not shown.")
+        main += _at_levels(analysis, found, flat)
+    registered = {one.kind for one in tested if one.label == "registered"}
+    first = together if registered == {"interaction"} else []  # what was registered comes first
+    rest = main if first else [*main, *together]
+    if "main" in registered or not rest:
+        return " ".join(map(capital, [*first, *rest]))
+    return " ".join([*map(capital, first), f"Exploratory: {rest[0]}", *map(capital, rest[1:])])
 
 
 def _at_levels(analysis: Analysis, found: Interactions, flat: Sequence[str]) -> list[str]:
@@ -292,7 +294,7 @@ def _ways(
     ways = []
     for word, alike in grouped((("falls", "rises")[(effect[1] or 0.0) > 0], effect) for effect in effects).items():
         ordered = sorted(alike, key=lambda effect: abs(effect[1] or 0.0))
-        names = [name for name, *_ in reversed(ordered) if name]
+        names = [name for name, *_ in ordered if name]
         sizes = [
             difference(estimate, low, high, log=found.transform == "log", unit=unit)
             for _, estimate, low, high in (ordered[0], ordered[-1])

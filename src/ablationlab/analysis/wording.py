@@ -1356,7 +1356,9 @@ def _needed(evidence: Evidence, needs: Needs) -> list[str]:
         case Need.STABLE_TRAINING if not evidence.variant_diverged:
             return [f"Make {evidence.name} train stably, or show on a new study of more seeds that it does."]
         case Need.STABLE_TRAINING:
-            return [f"Make {evidence.name} train stably: until then, the runs that survived cannot count."]
+            survived = primary is not None and primary.n > 0
+            until = "until then, the runs that survived cannot count" if survived else "no run of it can be compared"
+            return [f"Make {evidence.name} train stably: {until}."]
         case Need.THREE_PAIRS:
             what = "runs in each arm" if evidence.unpaired else "pairs"
             return [f"At least 3 {what} are needed for any inference; there are {primary.n if primary else 0}."]
@@ -1755,6 +1757,15 @@ _NEARLY: Final[Mapping[LedgerInput, str]] = {
     LedgerInput.FLOPS: "FLOPs, to within one step",
     LedgerInput.ORDER: "data order up to the end of the shorter run",
 }
+
+
+def ledger_of(analysis: Analysis) -> str:
+    """In what the pairs of an analysis match; nothing where that is not known."""
+    if analysis.ledger is None:
+        return ""
+    runs = () if analysis.stability is None else analysis.stability.runs
+    early = " Runs that diverged match up to the step at which they did."
+    return ledger_words(analysis.ledger) + (early if any(run.state == "diverged" for run in runs) else "")
 
 
 def ledger_words(check: LedgerCheck) -> str:

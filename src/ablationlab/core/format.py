@@ -97,7 +97,10 @@ def ranges(numbers: Iterable[int | str]) -> str:
 
 
 def mean_sd(mean: float | None, sd: float | None) -> str:
-    """``mean ± SD``, both with two digits of the SD; without an SD, the mean alone with three digits."""
+    """``mean ± SD``, both with two digits of the SD; without an SD, the mean alone with three digits.
+
+    Below 10⁻³ and from 10⁶ on, both share a power of ten: ``(1.57 ± 0.81)×10⁶``.
+    """
     if mean is None or sd is None:
         return mean_beside(mean, sd)
     unit, power = _power_of(mean, sd)
@@ -114,10 +117,11 @@ def mean_beside(mean: float | None, sd: float | None) -> str:
 
 
 def _power_of(mean: float, sd: float | None) -> tuple[float, str]:
-    """The power of ten in which a small mean and its SD are printed, as a number and as a text."""
-    if not sd or not 0 < max(abs(mean), sd) < 1e-3:
+    """The power of ten in which a small or large mean and its SD are printed, as a number and as a text."""
+    largest = max(abs(mean), sd or 0.0)
+    if not sd or not (0 < largest < 1e-3 or 1e6 <= largest < math.inf):
         return 1.0, ""
-    power = math.floor(math.log10(max(abs(mean), sd)))
+    power = math.floor(math.log10(largest))
     return 10.0**power, _power(f"1e{power}").replace("10", "×10", 1)
 
 

@@ -17,6 +17,7 @@ from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
     GROUND,
+    LOG_WORDS,
     QUIET,
     RULE,
     Figure,
@@ -26,6 +27,7 @@ from ablationlab.report.charts.theme import (
     drawn_words,
     figure,
     mean_and_range,
+    powers,
     readable_text,
     robust_scale,
     thinned,
@@ -115,7 +117,7 @@ def _curve(
         return None
     kept = Tables()
     values = [row["y"] for row in data]
-    always: tuple[alt.Scale, dict[str, Any], str] = (alt.Scale(type="log"), {}, ", log scale")
+    always: tuple[alt.Scale, dict[str, Any], str] = (alt.Scale(type="log"), powers(values), LOG_WORDS)
     scale, ticks, words = always if log else robust_scale(values, zero=False)
     # A table's own `loss` may be any loss.
     name = "training_loss" if column == "loss" and results.plan is not None else column

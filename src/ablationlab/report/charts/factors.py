@@ -166,7 +166,7 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
     domain = alt.Scale(domain=names, range=[hue for hue, _ in HUES[1 : len(names) + 1]])
     channels: dict[str, Any] = {
         "x": alt.X("across:N", title=_short(across.key), sort=list(across.levels)).axis(
-            labelAngle=-40 if len("".join(across.levels)) > 36 else 0, labelLimit=120
+            labelAngle=-40 if len("".join(across.levels)) > 36 else 0, labelLimit=120, labelOverlap=False
         ),
         "color": alt.Color("line:N", scale=domain, legend=legend),
     }

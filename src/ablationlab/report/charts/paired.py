@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import difference_of, margin_of
+from ablationlab.analysis.wording import difference_of, margin_of, name_of
 from ablationlab.core.format import difference, level
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import MACRO
@@ -80,12 +80,13 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
     first = group[0]
     log = first.transform == "log"
     unit = "" if log else printed_unit(first.unit)
-    name = metric_name(first.metric) + (f", {first.task}" if first.task else "")
+    name = name_of(first)
+    short = metric_name(first.metric) if len(first.averaged) > 1 else name  # an axis has no room for many tasks
     extent = [value for c in group for value in (*_bounds(c), *(pair.delta for pair in c.pairs))]
     scale, ticks, words = robust_scale(extent, nice=not log, zero=True)
-    title = f"difference in {name}" + (f" ({unit})" if unit else "") + words
+    title = f"difference in {short}" + (f" ({unit})" if unit else "") + words
     if log:
-        title, ticks = f"change in {name}, log scale", changes(extent)
+        title, ticks = f"change in {short}, log scale", changes(extent)
     x = alt.X("delta:Q", title=title, scale=scale)
     x = x.axis(**ticks)
     order = [f"{c.variant} − {c.reference}" for c in group]

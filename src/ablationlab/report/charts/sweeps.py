@@ -64,7 +64,9 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
     metric = sweep.metric
     band = "".join({f"{level(summary.level)} " for summary in sweep.summaries})  # all have one level
     colour = variant_colour(results)
+    rates = sorted({point.lr for point in sweep.points})
     x = alt.X("lr:Q", title="peak learning rate, log scale").scale(type="log", nice=False, padding=14)
+    x = x.axis(values=rates, format="~g", labelOverlap="greedy")
     title = axis(metric, results.unit(metric))
     scale = alt.Scale(zero=False)
     base = alt.Chart(kept(data)).transform_filter(BY_VARIANT)

@@ -345,6 +345,10 @@ class Tables:
         return alt.NamedData(name=name)
 
 
+#: What the title of an axis says of its scale.
+LOG_WORDS, SYMLOG_WORDS = ", log scale", ", symmetric log scale"
+
+
 def explodes(values: Iterable[float | None]) -> bool:
     """Whether a few values are so large that the others would be one line on a linear axis."""
     sizes = sorted(abs(value) for value in values if value is not None and math.isfinite(value) and value)
@@ -359,10 +363,24 @@ def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scal
     if not explodes(known):
         return alt.Scale(**scale), {}, ""
     if min(known) > 0:
-        return alt.Scale(type="log", nice=False), {}, ", log scale"
+        return alt.Scale(type="log", nice=False), powers(known), LOG_WORDS
     sizes = sorted(abs(value) for value in known if value)
     usual = sizes[len(sizes) // 2]
-    return alt.Scale(type="symlog", constant=usual), decades(known, usual), ", symmetric log scale"
+    return alt.Scale(type="symlog", constant=usual), decades(known, usual), SYMLOG_WORDS
+
+
+#: Beyond so many decades, an axis marks powers of ten alone: the nine lines of every decade would be a grey band.
+MOST_DECADES = 4
+
+
+def powers(values: Iterable[float]) -> dict[str, Any]:
+    """The marks of a log axis: Vega's own; over many decades, powers of ten."""
+    known = [value for value in values if value > 0 and math.isfinite(value)]
+    first, last = (math.floor(math.log10(end(known, default=1.0))) for end in (min, max))
+    if last - first <= MOST_DECADES:
+        return {}
+    stride = 1 + (last - first) // 6
+    return {"values": [10.0**power for power in range(first, last + 1, stride)], "format": "~e" if last > 6 else ",~r"}
 
 
 def decades(values: Iterable[float], usual: float) -> dict[str, Any]:

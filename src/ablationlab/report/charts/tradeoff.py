@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import gain_intervals
+from ablationlab.analysis.wording import gain_intervals, listed
 from ablationlab.core.format import fixed, level, number, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.stability import calm
@@ -159,13 +159,27 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
                 f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).",
                 _gain_intervals(results),
                 margin_words,
-                "Rings that coincide are drawn inside one another.",
+                _not_drawn(results),
+                "Rings that coincide are drawn inside one another." if len(data) > 1 else "",
                 Hint("Point at a ring for its regime.") if crowded else "",
             ),
             alt=f"Plane of stability gain against cost. {words}.",
             height=380,
         ),
     )
+
+
+def _not_drawn(results: Results) -> str:
+    """The verdicts with a gain in stability and no cost: no pair of runs has a value."""
+    several = len(results.regimes) > 1
+    left_out = [
+        f"{verdict.variant} in {verdict.regime}" if several else verdict.variant
+        for verdict in (results.verdict.verdicts if results.verdict is not None else ())
+        if (trade := verdict.trade_off) is not None
+        and trade.gain is not None
+        and (not trade.costs or trade.costs[0].estimate is None)
+    ]
+    return f"Not drawn, since its cost is not known: {listed(left_out)}." if left_out else ""
 
 
 def _gain_intervals(results: Results) -> str:

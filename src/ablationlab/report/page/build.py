@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablationlab import __version__
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answers
-from ablationlab.analysis.wording import ledger_words
+from ablationlab.analysis.wording import ledger_of
 from ablationlab.core.format import part
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import words
@@ -18,7 +18,7 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import not_kept
 from ablationlab.records.storage import replace
 from ablationlab.report.charts.stability import calm
-from ablationlab.report.charts.theme import DARK_OF, MANY, Figure, colours, config
+from ablationlab.report.charts.theme import DARK_OF, LOG_WORDS, MANY, SYMLOG_WORDS, Figure, colours, config
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
@@ -77,6 +77,7 @@ LEDES = (
     "pairs",
     "pairing",
     "curves",
+    "ngrams",
     "comparisons",
     "stability",
     "evaluation",
@@ -170,7 +171,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "task_notes": [wording.evaluation_note(note) for note in analysis.evaluation.notes]
         if analysis is not None and analysis.evaluation is not None
         else (),
-        "ledger": ledger_words(analysis.ledger) if analysis is not None and analysis.ledger is not None else "",
+        "ledger": "" if analysis is None else ledger_of(analysis),
         "has_analysis": analysis is not None,
         "deviations": [(known, wording.deviation(known)) for known in analysis.deviations]
         if analysis is not None
@@ -410,6 +411,7 @@ def _data(results: Results, compact: Table | None) -> str:
             "baseline": results.baseline,
             "many": MANY,
             "copies": {} if compact is None else {"markdown": compact.markdown(), "latex": compact.latex()},
+            "scales": {"symlog": SYMLOG_WORDS, "log": LOG_WORDS},
             "dark": dict(DARK_OF),
             "config": {"light": config(), "dark": config(dark=True)},
         }

@@ -36,7 +36,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
     if plan.study.trainer is not None:
         own = plan.study.trainer
         return [
-            ("runs", f"{results.ended} of {len(results.runs)}", runs_words(results)),
+            ("runs", f"{count(results.ended)} of {count(len(results.runs))}", runs_words(results)),
             ("trained by", "the study's own code", own.title),
             ("trained on", how.device_name, "precision and budget are the trainer's"),
             ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
@@ -47,7 +47,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
     sizes = dict.fromkeys(amount(size) for size in sorted(budget.parameters for budget in budgets))
     preset = None if plan.study.model is None else plan.study.model.preset
     return [
-        ("runs", f"{results.ended} of {len(results.runs)}", runs_words(results)),
+        ("runs", f"{count(results.ended)} of {count(len(results.runs))}", runs_words(results)),
         (
             "budget of a run",
             f"{amount(first.tokens)} tokens",
@@ -90,7 +90,7 @@ def runs_words(results: Results) -> str:
 
 
 #: Runs that no comparison pairs at the study's own settings.
-_BESIDE = {"sweep": "at other rates", "gate": "for the gate", "noise": "for [noise]"}
+_BESIDE = {"sweep": "more in the sweep", "gate": "for the gate", "noise": "for [noise]"}
 
 
 def version_table(results: Results) -> Table:

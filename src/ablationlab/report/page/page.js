@@ -123,9 +123,12 @@
     const signed = rows.some((row) => row.zero === 0); // a zero line has no place on a logarithm
     const log = !signed && values.every((number) => number > 0) ? { type: "log", nice: false } : { type: "symlog", constant: sizes[Math.floor(sizes.length / 2)] || 1 };
     const scale = drawing.axis === "log" ? log : { type: "linear", zero: false };
+    const words = page.scales[scale.type] || "";
+    const told = (title) => typeof title === "string" ? Object.values(page.scales).reduce((text, known) => text.endsWith(known) ? text.slice(0, -known.length) : text, title) + words : title;
     const change = (layer) => {
       const y = layer.encoding && layer.encoding.y;
-      const made = y && y.field ? { ...layer, encoding: { ...layer.encoding, y: { ...y, scale } } } : { ...layer };
+      const { values: marks, ...axis } = (y && y.axis) || {}; // they are those of the scale that was drawn
+      const made = y && y.field ? { ...layer, encoding: { ...layer.encoding, y: { ...y, scale, title: told(y.title), axis } } } : { ...layer };
       if (made.layer) made.layer = made.layer.map(change);
       return made;
     };

@@ -11,6 +11,7 @@ from ablationlab.core.format import count, count_word, number, percent, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
+from ablationlab.records.results import not_kept
 from ablationlab.report.charts.stability import calm
 
 if TYPE_CHECKING:
@@ -234,4 +235,5 @@ def sources(results: Results) -> str:
     files = "Numbers come from analysis.json and verdict.json"
     if results.plan is None:
         return f"{files}." if not results.table_runs else f"{files}; curves from curves.parquet."
-    return f"{files}; charts of single runs from metrics.jsonl."
+    kept = results.ended > len(not_kept(results.runs).get("metrics.jsonl", ()))
+    return f"{files}; charts of single runs from metrics.jsonl." if kept else f"{files}."

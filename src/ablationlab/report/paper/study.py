@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.stability import is_swept_place
-from ablationlab.analysis.wording import ledger_words
+from ablationlab.analysis.wording import ledger_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
@@ -43,7 +43,7 @@ from ablationlab.records.settings import (
     flattened,
 )
 from ablationlab.records.settings import looks_like_path as is_path
-from ablationlab.records.verdict import HypothesisVerdict, Rule, VariantVerdict, Verdict
+from ablationlab.records.verdict import Cost, HypothesisVerdict, Rule, VariantVerdict, Verdict
 from ablationlab.report.designs import calibrated_lines, design_lines
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.probes import depth_of, read_probes
@@ -169,9 +169,22 @@ class StudyView:
         return self.trained is not None and any(run.model.dropout for run in self.trained.runs)
 
     @property
-    def rate_is_shared(self) -> bool:
-        """Whether all arms were trained at one learning rate only."""
+    def unswept(self) -> bool:
+        """Whether every arm was trained at one learning rate only, which no sweep chose."""
         return self.trained is not None and self.trained.study.sweep is None
+
+    @property
+    def own_rates(self) -> list[PlannedRun]:
+        """The first run of every arm that is trained, without a sweep, at another learning rate than the baseline."""
+        if not self.unswept:
+            return []
+        rate = self.first_run(self.baseline).training.lr
+        return [run for name in self.changed if (run := self.first_run(name)).training.lr != rate]
+
+    @property
+    def rate_is_shared(self) -> bool:
+        """Whether all arms were trained at one learning rate only, the same for all of a regime."""
+        return self.unswept and not self.own_rates
 
     @property
     def tuned(self) -> bool:
@@ -214,7 +227,10 @@ class StudyView:
         assert self.plan is not None
         found = []
         for name, regime in self.plan.study.regimes.items():
-            settings = [*_flat(regime.model), *_flat(regime.training)]
+            training = dict(regime.training)
+            if (found_by := self.plan.calibrations.get(name)) is not None:
+                training = _calibrated(training, found_by)
+            settings = [*_flat(regime.model), *_flat(training)]
             if settings:
                 found.append((name, regime.meaning, settings))
         return found
@@ -227,9 +243,11 @@ class StudyView:
         if self.own_trainer:
             flat = flattened(run.settings)
             return "; ".join(f"{key} = {_value(flat[key])}" for key in declared.settings if key in flat)
+        rate = [setting_words("lr", run.training.lr)] if variant in (one.variant for one in self.own_rates) else []
         if declared.formula:
             front = run.model.front
-            return short_formula(declared.formula, front.eps if front.norm in ("layernorm", "rmsnorm") else None)
+            eps = front.eps if front.norm in ("layernorm", "rmsnorm") else None
+            return ", ".join([short_formula(declared.formula, eps), *rate])
         base = self.first_run(self.baseline)
         if variant == self.baseline and self.plan.study.factors is not None:
             return "the first level of every factor"
@@ -239,7 +257,7 @@ class StudyView:
             for key, value in own
             if key not in ("front", "preset", "lr", "steps", "tokens") and value != getattr(theirs, key)
         ]
-        return ", ".join([*different, *front_words(run.model, self.model)]) or declared.about
+        return ", ".join([*different, *rate, *front_words(run.model, self.model)]) or declared.about
 
     @property
     def norms(self) -> set[str]:
@@ -283,7 +301,7 @@ class StudyView:
 
     @property
     def ledger(self) -> str:
-        return "" if self.analysis.ledger is None else ledger_words(self.analysis.ledger)
+        return ledger_of(self.analysis)
 
     @property
     def stages(self) -> list[str]:
@@ -296,6 +314,11 @@ class StudyView:
     @property
     def calibrations(self) -> list[tuple[str, Calibrated]]:
         return [] if self.plan is None else list(self.plan.calibrations.items())
+
+    @property
+    def calibrated_rate(self) -> bool:
+        """Whether a regime's learning rate was chosen by what it does to the baseline."""
+        return any(found.setting == "training.lr" for _, found in self.calibrations)
 
     # What was compared
 
@@ -337,6 +360,12 @@ class StudyView:
         """Those that a text tells: what the regime of tuned rates repeats, since an arm's rate is the same there, once."""
         seen = {(c.metric, c.variant, c.delta, c.n): c for c in reversed(self.secondaries)}
         return [c for c in self.secondaries if seen[c.metric, c.variant, c.delta, c.n] is c]
+
+    def guard_of(self, comparison: Comparison) -> Cost | None:
+        """What is shown of a guard's margin, where the comparison is one that has a margin."""
+        costs = (cost for d in self.decided if d.verdict.trade_off for cost in d.verdict.trade_off.costs)
+        asked = [cost for cost in costs if cost.role == "guard" and cost.comparison == comparison.id]
+        return asked[0] if asked and asked[0].margin is not None else None
 
     @property
     def lead_primaries(self) -> list[Comparison]:
@@ -431,6 +460,19 @@ class StudyView:
         found = [] if stability is None else [g for g in stability.gains if g.reference == self.baseline]
         telling = [gain for gain in found if gain.reference_unstable + gain.variant_unstable]
         return sorted(telling, key=lambda gain: gain.outcome in ("not-shown", "not-tested"))
+
+    @property
+    def shown_parts(self) -> list[StabilityGain]:
+        """Differences that are shown on one kind of failure alone: not on all unstable runs together."""
+        stability = self.analysis.stability
+        whole = {(g.variant, g.regime): g.outcome for g in self.gains}
+        return [
+            part
+            for part in (() if stability is None else stability.parts)
+            if part.reference == self.baseline
+            and part.outcome in ("more-stable", "less-stable")
+            and whole.get((part.variant, part.regime)) != part.outcome
+        ]
 
     @property
     def idle_gain(self) -> StabilityGain | None:
@@ -566,16 +608,28 @@ class StudyView:
 
     @property
     def caveats(self) -> list[str]:
-        """Caveats about the pairs and about the interval and test that decide, each once."""
-        texts = {
-            wording.caveat(caveat): None
-            for comparison in self.primaries
+        """Caveats about the pairs and about the interval and test that decide, each once, with the arms that it is about."""
+        calm = [comparison for comparison in self.primaries if self.calm(comparison)]
+        found = grouped(
+            (wording.caveat(caveat), comparison)
+            for comparison in calm
             for caveat in comparison.caveats
-            if self.calm(comparison)
-            and caveat.about in ("", comparison.test, comparison.interval)
+            if caveat.about in ("", comparison.test, comparison.interval)
             and caveat.code != CaveatCode.PAIRING_DID_NOT_HELP  # told with its numbers
-        }
-        return list(texts)
+        )
+        return [
+            text if len(within) == len(self.primaries) else f"{self._arms(within)}: {text}"
+            for text, within in found.items()
+        ]
+
+    def _arms(self, comparisons: Sequence[Comparison]) -> str:
+        """``swiglu in tuned``; the regime only where there are several."""
+        several = len(self.regimes) > 1
+        regimes = grouped((c.regime, c.variant) for c in comparisons)
+        return "; ".join(
+            wording.listed(dict.fromkeys(names)) + (f" in {regime}" if several else "")
+            for regime, names in regimes.items()
+        )
 
     @property
     def fragile(self) -> list[Decided]:
@@ -656,6 +710,7 @@ _SETTINGS: Final[Mapping[str, Mapping[object, str]]] = {
 
 #: Settings that are numbers, around their value.
 _MEASURED: Final[Mapping[str, str]] = {
+    "lr": "learning rate {}",
     "mlp_ratio": "an MLP of {} times the width",
     "head_softcap": "logits capped softly at ±{}",
     "attention_softcap": "attention scores capped softly at ±{}",
@@ -717,6 +772,19 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[str]:
     return settings
 
 
+def _calibrated(training: Mapping[str, Any], found: Calibrated) -> dict[str, Any]:
+    """The training settings of a regime with the value that its calibration found, in a list at its place."""
+    table, _, key = found.setting.partition(".")
+    name, _, place = key.partition("[")
+    if table != "training" or name not in training:  # a sentence of its own tells it
+        return dict(training)
+    if not place:
+        return {**training, name: found.value}
+    values = list(training[name])
+    values[int(place.rstrip("]"))] = float(f"{found.value:.3g}")
+    return {**training, name: values}
+
+
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -727,4 +795,8 @@ def metric_meanings(study: StudyView, most: int) -> Iterable[tuple[str, str]]:
     """The metrics of the criteria, or of all comparisons where there are none, and what they mean."""
     names = list(dict.fromkeys(comparison.metric for comparison in study.asked or study.others))[:most]
     metrics = {name: study.results.metric(name) for name in names}
-    return [(metric_name(name), metric.meaning) for name, metric in metrics.items() if metric and metric.meaning]
+    return [
+        (metric_name(name), metric.meaning.removeprefix(f"{metric_name(name)}: "))
+        for name, metric in metrics.items()
+        if metric and metric.meaning
+    ]

@@ -143,7 +143,7 @@ def arms_table(studies: Sequence[StudyView]) -> Table:
         rows.append(
             {
                 Column("arm", "Arm"): Cell.name(variant),
-                Column("changes", "Formula" if formulas else "What it changes"): Cell.of(changes, changes or "none"),
+                Column("changes", "Formula" if formulas else "What it changes"): Cell.of(changes, changes or "nothing"),
                 Column("parameters", "Parameters", "right", printed=one and trained): Cell.of(parameters, count),
                 Column("studies", "Studies", "right", printed=not one): Cell.of(
                     len(within), "all" if len(within) == len(studies) else count(len(within))

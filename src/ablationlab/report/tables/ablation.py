@@ -238,7 +238,8 @@ def _note(
     """What the numbers are: of which runs, at which level, and how they were corrected."""
     first = primary[0]
     unpaired = all(comparison.design == "unpaired" for comparison in primary)
-    runs = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    some = [size for size in sizes if size] or [0]  # an arm whose every run diverged has no mean
+    runs = f"{some[0]}" if len(some) == 1 else f"{some[0]} to {some[-1]}"
     text = f"Mean ± SD over {runs} {'runs' if unpaired else 'seeds'}. Δ: arm − {first.reference}, "
     text += "unpaired" if unpaired else "paired by seed"
     text += ", as a change in percent or a factor" if first.transform == "log" else ""

@@ -76,7 +76,7 @@ def _left_out(readings: Readings) -> str:
 def reading_text(readings: Readings) -> str:
     """How the table was made."""
     curve = (
-        "the validation curve"
+        "the validation curve (of evaluation.curve_windows windows, so its end may differ from the final loss)"
         if readings.curve == "curve_loss"
         else "the training loss, smoothed over 4 % of the run (no validation curve has two points: evaluation.curve_every)"
     )

@@ -30,6 +30,7 @@ from ablationlab.records.analysis import (
     MACRO,
     Analysis,
     Comparison,
+    Failure,
     InteractionContrast,
     Interactions,
     NoiseSources,
@@ -258,9 +259,10 @@ def arm_table(analysis: Analysis) -> Table:
     ]
     rows: list[Cells] = []
     for (metric, regime), row in arms.items():
-        unit = next(iter(row.values())).unit
+        first = next(iter(row.values()))
+        unit = first.unit
         cells: dict[Column, Cell] = {
-            Column("metric", "Metric"): Cell.of(metric, metric_name, note=printed_unit(unit)),
+            Column("metric", "Metric"): Cell.of(metric, metric_of(first), note=printed_unit(unit)),
             _regime(analysis): Cell.name(regime),
             Column("unit", printed=False): Cell.of(unit),
         }
@@ -324,7 +326,9 @@ def stability_table(analysis: Analysis) -> Table | None:
     if stability.survival:
         kinds = dict.fromkeys(gain.failure for gain in (*stability.parts, *stability.gains) if gain.registered)
         registered = (
-            f"Registered: {', '.join(kinds)} runs, by exact McNemar tests." if kinds else "Nothing is registered."
+            f"Registered, by exact McNemar tests: runs that {'; that '.join(map(_failed, kinds))}."
+            if kinds
+            else "Nothing is registered."
         )
         note = (
             f"{registered} Earlier p asks whether runs diverge earlier or more often than {analysis.baseline}'s of the same "
@@ -347,18 +351,24 @@ def _steps(steps: Sequence[int]) -> str:
     return ", ".join(map(count, known)) if len(known) <= 3 else f"{count(known[0])} to {count(known[-1])}"
 
 
+def _failed(kind: Failure) -> str:
+    return "were unstable" if kind == Failure.UNSTABLE else wording.FAILURES[kind]
+
+
 def gain_table(analysis: Analysis) -> Table | None:
-    """Unstable runs of every pair of arms."""
+    """Unstable runs of every pair of arms, and what is shown on one kind of failure."""
     if analysis.stability is None:
         return None
-    gains = analysis.stability.gains
+    parts = [part for part in analysis.stability.parts if part.outcome in ("more-stable", "less-stable")]
+    gains = (*analysis.stability.gains, *parts)
     test = "McNemar p" if all(gain.test == "mcnemar" for gain in gains) else "Fisher p"
     rows = [
         {
             Column("variant", "Stability gain"): Cell.of(gain.variant, f"{gain.variant} against {gain.reference}"),
             Column("reference", printed=False): Cell.of(gain.reference),
             replace(_regime(analysis), below=True): Cell.name(gain.regime),
-            Column("unstable", "Unstable runs", "right"): Cell.of(
+            Column("failure", "Runs that", printed=bool(parts)): Cell.of(gain.failure, _failed(gain.failure)),
+            Column("unstable", "Failed" if parts else "Unstable runs", "right"): Cell.of(
                 None, f"{gain.reference_unstable}/{gain.reference_runs} → {gain.variant_unstable}/{gain.variant_runs}"
             ),
             Column("gain", "Difference", "right"): Cell.of(gain.estimate, percent),
@@ -370,7 +380,8 @@ def gain_table(analysis: Analysis) -> Table | None:
         }
         for gain in gains
     ]
-    title = f"Unstable runs, reference → variant. {wording.gain_intervals(gains)}"
+    what = "Runs that failed" if parts else "Unstable runs"
+    title = f"{what}, reference → variant. {wording.gain_intervals(gains)}"
     return Table.of("gains", title, rows)
 
 
@@ -624,8 +635,9 @@ def simple_table(analysis: Analysis) -> Table | None:
         return None
     metric = metric_name(analysis.interactions.metric)
     title = (
-        f"Simple effects: how variant − {analysis.baseline} in {metric} changes with one setting at each level of the "
-        "other. Exploratory; intervals are at 95 %, uncorrected, p is adjusted (Holm) over the effects of a setting."
+        f"Simple effects: how variant − {analysis.baseline} in {metric} changes with one setting at each level of "
+        f"the other. Exploratory; intervals are at {level(0.95)}, uncorrected; p is adjusted (Holm) over the effects "
+        "of a setting."
     )
     return Table.of("simple_effects", title, rows)
 
