@@ -360,8 +360,12 @@ def _beaten(analysis: Analysis, verdict: Verdict) -> set[tuple[str, str]]:
 def _by_size(analysis: Analysis, group: AlikeVerdicts) -> list[VariantVerdict]:
     """Its verdicts, the largest difference first; as they stand where regimes or metrics make sizes unlike."""
     compared = {decided.variant: main_comparison(analysis, decided) for decided in group.verdicts}
-    known = {name: found for name, found in compared.items() if found is not None and found.delta is not None}
-    alike = len(known) == len(compared) and len({found.metric for found in known.values()}) == 1
+    known = {
+        name: comparison
+        for name, comparison in compared.items()
+        if comparison is not None and comparison.delta is not None
+    }
+    alike = len(known) == len(compared) and len({comparison.metric for comparison in known.values()}) == 1
     if not alike or len(group.regimes) > 1:
         return list(group.verdicts)
     return sorted(group.verdicts, key=lambda decided: -abs(known[decided.variant].delta or 0.0))

@@ -72,16 +72,16 @@ def compatible(known: Sequence[ReplicatedFigure], of: float) -> str:
 
 def _directions(directions: Sequence[ReplicatedDirection]) -> str:
     by_outcome = grouped((direction.outcome, direction) for direction in directions)
-    found = by_outcome.get("transfers", [])
-    whole = f"{part(len(found), len(directions))} published directions"
+    transferred = by_outcome.get("transfers", [])
+    whole = f"{part(len(transferred), len(directions))} published directions"
     if len(directions) == 1:
-        whole = "the published direction" if found else "the published direction is not shown here"
+        whole = "the published direction" if transferred else "the published direction is not shown here"
     text = capital(whole)
-    if found:
-        text += f" {'is' if len(found) == 1 else 'are'} found here too"
-        if len(found) < len(directions):
+    if transferred:
+        text += f" {'is' if len(transferred) == 1 else 'are'} found here too"
+        if len(transferred) < len(directions):
             regimes = dict.fromkeys(direction.regime for direction in directions)
-            places = grouped((direction.regime, direction.published.variant) for direction in found)
+            places = grouped((direction.regime, direction.published.variant) for direction in transferred)
             where = [
                 f"{listed(dict.fromkeys(names))}{f' {at_places([regime])}' if len(regimes) > 1 else ''}"
                 for regime, names in places.items()
@@ -196,7 +196,9 @@ def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) ->
         why = "a gain in stability is shown, but other failures are more frequent" if undone else "no gain is shown"
         return f"Whether stability is restored stays open: {why} {at_places(shaky, analysis.regimes)}".rstrip()
     parts: list[StabilityGain | Comparison] = [*stability.parts, *stability.gains, *analysis.comparisons]
-    shown = dict.fromkeys((one.variant, one.regime) for one in parts if one.id in known.evidence)
+    shown = dict.fromkeys(
+        (comparison.variant, comparison.regime) for comparison in parts if comparison.id in known.evidence
+    )
     clauses = [
         f"{variant} restores stability {at_places(regimes, analysis.regimes)}{_of_those(regimes, shaky)}"
         f"{_at_what_cost(verdict, variant, regimes)}"
@@ -221,7 +223,9 @@ def _of_those(regimes: Sequence[str], shaky: Sequence[str]) -> str:
 
 def _at_what_cost(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str:
     """What the verdicts there say of the cost, where they agree."""
-    decisions = {one.decision for one in verdict.verdicts if one.variant == variant and one.regime in regimes}
+    decisions = {
+        decided.decision for decided in verdict.verdicts if decided.variant == variant and decided.regime in regimes
+    }
     if decisions == {Decision.TRADE_OFF}:
         return ", but may cost more than the registered margins"
     if decisions == {Decision.ADOPT_IN_REGIME}:
@@ -234,36 +238,38 @@ def _at_what_cost(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str
 
 def crossed(analysis: Analysis) -> str:
     """On which of the crossed settings the result depends, and whether they interact."""
-    found = analysis.interactions
-    tested = [] if found is None else [one for one in found.contrasts if one.p_adjusted is not None]
-    if found is None or not tested:
+    crossing = analysis.interactions
+    tested = (
+        [] if crossing is None else [contrast for contrast in crossing.contrasts if contrast.p_adjusted is not None]
+    )
+    if crossing is None or not tested:
         return ""
-    shown = [one for one in tested if (one.p_adjusted or 0.0) <= 1 - one.level]
-    dependent = bool(found.cells)
-    texts = [_effects(analysis, found, factor.key, shown) for factor in found.factors]
+    shown = [contrast for contrast in tested if (contrast.p_adjusted or 0.0) <= 1 - contrast.level]
+    dependent = bool(crossing.cells)
+    texts = [_effects(analysis, crossing, factor.key, shown) for factor in crossing.factors]
     flat = [
         _short(factor.key)
-        for factor, text in zip(found.factors, texts, strict=True)
-        if not text and any(one.kind == "main" and one.factors == (factor.key,) for one in tested)
+        for factor, text in zip(crossing.factors, texts, strict=True)
+        if not text and any(contrast.kind == "main" and contrast.factors == (factor.key,) for contrast in tested)
     ]
-    mixed = [one for one in shown if one.kind == "interaction"]
-    name = metric_name(found.metric)
+    mixed = [contrast for contrast in shown if contrast.kind == "interaction"]
+    name = metric_name(crossing.metric)
     what = f"the difference from {analysis.baseline} in {name}" if dependent else name
-    many = len(found.factors)
+    many = len(crossing.factors)
     mean = f"averaged over the other {'setting' if many == 2 else 'settings'}, " if many > 1 else ""
     main = [f"{mean}{what} {'. It also '.join(text for text in texts if text)}."] if any(texts) else []
     together = []
     if mixed:
-        sets = list(dict.fromkeys(" and ".join(map(_short, one.factors)) for one in mixed))
-        names = list(dict.fromkeys(one.variant for one in mixed if one.variant))
+        sets = list(dict.fromkeys(" and ".join(map(_short, contrast.factors)) for contrast in mixed))
+        names = list(dict.fromkeys(contrast.variant for contrast in mixed if contrast.variant))
         together.append(f"{listed(sets)} interact{f' for {listed(names)}' if names else ''}.")
-    elif any(one.kind == "interaction" for one in tested):
+    elif any(contrast.kind == "interaction" for contrast in tested):
         together.append("that the settings interact is not shown.")
     if flat:
         what = f"a dependence on {listed(flat, 'or')}" if dependent else f"an effect of {listed(flat, 'or')}"
         main.append(f"{mean}{what} is not shown.")
-        main += _at_levels(analysis, found, flat)
-    registered = {one.kind for one in tested if one.label == "registered"}
+        main += _at_levels(analysis, crossing, flat)
+    registered = {contrast.kind for contrast in tested if contrast.label == "registered"}
     first = together if registered == {"interaction"} else []  # what was registered comes first
     rest = main if first else [*main, *together]
     if "main" in registered or not rest:
@@ -271,24 +277,26 @@ def crossed(analysis: Analysis) -> str:
     return " ".join([*map(capital, first), f"Exploratory: {rest[0]}", *map(capital, rest[1:])])
 
 
-def _at_levels(analysis: Analysis, found: Interactions, flat: Sequence[str]) -> list[str]:
+def _at_levels(analysis: Analysis, crossing: Interactions, flat: Sequence[str]) -> list[str]:
     """What is shown of a setting at single levels of the other, where it is not shown on average."""
-    shown = [one for one in simple_effects(analysis) if _short(one.factor) in flat and one.p_adjusted is not None]
+    shown = [
+        effect for effect in simple_effects(analysis) if _short(effect.factor) in flat and effect.p_adjusted is not None
+    ]
     steps = grouped(
-        ((one.other, one.at, one.factor, one.reference, one.level), one)
-        for one in shown
-        if (one.p_adjusted or 0.0) <= 0.05 and one.estimate
+        ((effect.other, effect.at, effect.factor, effect.reference, effect.level), effect)
+        for effect in shown
+        if (effect.p_adjusted or 0.0) <= 0.05 and effect.estimate
     )
-    unit = analysis.metrics[found.metric].unit
+    unit = analysis.metrics[crossing.metric].unit
     sentences = []
     for (other, at, factor, before, after), effects in steps.items():
-        ways = _ways([(one.variant, one.estimate, one.low, one.high) for one in effects], found, unit)
+        ways = _ways([(effect.variant, effect.estimate, effect.low, effect.high) for effect in effects], crossing, unit)
         sentences.append(f"at {_short(other)} {at}, from {_short(factor)} {before} to {after} it {listed(ways)}.")
     return sentences
 
 
 def _ways(
-    effects: Sequence[tuple[str | None, float | None, float | None, float | None]], found: Interactions, unit: str
+    effects: Sequence[tuple[str | None, float | None, float | None, float | None]], crossing: Interactions, unit: str
 ) -> list[str]:
     """``falls by 0.01 to 0.12 nats/token (a and b)``, ``rises by ...`` of (variant, estimate, low, high)."""
     ways = []
@@ -296,7 +304,7 @@ def _ways(
         ordered = sorted(alike, key=lambda effect: abs(effect[1] or 0.0))
         names = [name for name, *_ in ordered if name]
         sizes = [
-            difference(estimate, low, high, log=found.transform == "log", unit=unit)
+            difference(estimate, low, high, log=crossing.transform == "log", unit=unit)
             for _, estimate, low, high in (ordered[0], ordered[-1])
         ]
         amount = with_unit(" to ".join(dict.fromkeys(size.size for size in sizes)), sizes[0].unit)
@@ -308,15 +316,21 @@ def _short(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _effects(analysis: Analysis, found: Interactions, key: str, shown: Sequence[InteractionContrast]) -> str:
+def _effects(analysis: Analysis, crossing: Interactions, key: str, shown: Sequence[InteractionContrast]) -> str:
     """What the main effects of one setting are, falls and rises apart; nothing where none is shown."""
-    mine = [one for one in shown if one.kind == "main" and one.factors == (key,) and one.estimate]
+    mine = [
+        contrast for contrast in shown if contrast.kind == "main" and contrast.factors == (key,) and contrast.estimate
+    ]
     if not mine:
         return ""
-    metric = analysis.metrics[found.metric]
-    steps = grouped(((one.references[0], one.levels[0]), one) for one in mine)
+    metric = analysis.metrics[crossing.metric]
+    steps = grouped(((contrast.references[0], contrast.levels[0]), contrast) for contrast in mine)
     clauses = []
     for (before, after), contrasts in steps.items():
-        ways = _ways([(one.variant, one.estimate, one.low, one.high) for one in contrasts], found, metric.unit)
+        ways = _ways(
+            [(contrast.variant, contrast.estimate, contrast.low, contrast.high) for contrast in contrasts],
+            crossing,
+            metric.unit,
+        )
         clauses.append(f"from {before} to {after} it {listed(ways)}")
     return f"depends on {_short(key)}: {'; '.join(clauses)}"

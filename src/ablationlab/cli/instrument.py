@@ -131,19 +131,19 @@ def validate(
 
     results = find_results(results)
     printer = Printer()
-    found = measure(results, pairs)
+    validation = measure(results, pairs)
     target = out or results
-    found.replace(target / "validation.json")
-    replace(target / "validation.md", validation_markdown(found).encode())
+    validation.replace(target / "validation.json")
+    replace(target / "validation.md", validation_markdown(validation).encode())
     written = ["validation.json", "validation.md"]
-    figure = power_figure(found)
+    figure = power_figure(validation)
     if figure is not None:
         with converting({figure.key: figure.spec(width=520)}, target, ("svg",), printer.text):
             written.append("validation.svg")
-    for table in validation_tables(found):
+    for table in validation_tables(validation):
         printer.console.print(table.terminal())
         printer.line()
-    for line in validation_summary(found):
+    for line in validation_summary(validation):
         printer.text(line)
     printer.text(f"\nWritten to {target}: {', '.join(written)}")
     return 0

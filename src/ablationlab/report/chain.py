@@ -229,17 +229,17 @@ def _unknown(results: Results) -> Iterator[Link]:
     """What lies in the folder and is no part of the study. It breaks no chain: no number is made from it."""
     folder = ResultsFolder(results.folder)
     strangers = [path for path in sorted(folder.path.iterdir()) if path.name not in _OWN]
-    found = [(path.name, "is not a file of this program, which does not read it") for path in strangers]
+    strange = [(path.name, "is not a file of this program, which does not read it") for path in strangers]
     if results.plan is not None and folder.code.is_dir():
         used = {code.name for code in results.plan.study.use}
         copies = [path.name for path in sorted(folder.code.iterdir()) if path.name not in used]
-        found += [(f"use/{name}", "is no code of the plan: it is not run") for name in copies]
+        strange += [(f"use/{name}", "is no code of the plan: it is not run") for name in copies]
     if results.plan is not None and folder.runs.is_dir():
         runs = [path.name for path in sorted(folder.runs.iterdir()) if results.run(path.name) is None]
-        found += [(f"runs/{name}", "is not a run of the plan: no number is made from it") for name in runs]
+        strange += [(f"runs/{name}", "is not a run of the plan: no number is made from it") for name in runs]
         sealed = ((name, run) for run in results.runs if run.seal is not None for name in _unsealed(run, run.seal))
         for name, holders in grouped(sealed).items():
-            found.append(
+            strange.append(
                 (f"runs/*/{name}", f"is not sealed, so not checked, in {counted(len(holders), 'run')}; not read")
             )
     if results.suite is not None:
@@ -247,13 +247,15 @@ def _unknown(results: Results) -> Iterator[Link]:
         files = sorted(path.relative_to(tasks).as_posix() for path in tasks.rglob("*") if not path.is_dir())
         asked = {Path(SUITE).name, *results.suite.files}
         asked |= _definitions(results.suite)
-        found += [(f"evaluation/{name}", "is no file of a task that was asked") for name in files if name not in asked]
-    for name, text in found[:_MOST_LISTED]:
+        strange += [
+            (f"evaluation/{name}", "is no file of a task that was asked") for name in files if name not in asked
+        ]
+    for name, text in strange[:_MOST_LISTED]:
         on_one_line = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
         yield Link(on_one_line, "unknown", text)
-    if len(found) > _MOST_LISTED:
+    if len(strange) > _MOST_LISTED:
         yield Link(
-            ".", "unknown", f"{counted(len(found) - _MOST_LISTED, 'more file or folder', 'more files or folders')}"
+            ".", "unknown", f"{counted(len(strange) - _MOST_LISTED, 'more file or folder', 'more files or folders')}"
         )
 
 

@@ -102,16 +102,16 @@ def comparison_caveats(
 
 
 def _about_the_pairs(sample: PairedSample, planned: int | None) -> list[Caveat]:
-    n, found = sample.n, []
+    n, caveats = sample.n, []
     if n < MINIMUM_PAIRS:
-        found.append(Caveat(CaveatCode.TOO_FEW_PAIRS, details={"n": n}))
+        caveats.append(Caveat(CaveatCode.TOO_FEW_PAIRS, details={"n": n}))
     elif sample.delta_sd == 0:
-        found.append(Caveat(CaveatCode.CONSTANT_DELTAS, details={"n": n, "value": sample.delta}))
+        caveats.append(Caveat(CaveatCode.CONSTANT_DELTAS, details={"n": n, "value": sample.delta}))
     if planned is not None and n < count("planned_pairs", planned):
-        found.append(Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, details={"n": n, "planned": planned}))
+        caveats.append(Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, details={"n": n, "planned": planned}))
     if sample.variance_reduction is not None and sample.variance_reduction < 0 and n >= MINIMUM_PAIRS:
-        found.append(Caveat(CaveatCode.PAIRING_DID_NOT_HELP))
-    return found
+        caveats.append(Caveat(CaveatCode.PAIRING_DID_NOT_HELP))
+    return caveats
 
 
 def interval_caveats(interval: Interval) -> tuple[Caveat, ...]:

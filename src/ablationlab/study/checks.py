@@ -163,17 +163,17 @@ def _sound_part(table: Any) -> dict[str, Any]:
 
 def _arm_problems(data: Mapping[str, Any], variant: Variant) -> list[Problem]:
     """Settings that the arm cannot have, in any regime that is right by itself."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     table = variant.table
     for regime in _regimes(data).values():
         model = merged_model(_table(data, "model"), _table(regime, "model"))
         training = merged_training(_table(data, "training"), _table(regime, "training"))
         text = _table(data, "data")
-        found += _new_problems(ModelConfig, model, merged(model, table.model), "model")
-        found += _new_problems(TrainingConfig, training, merged_training(training, table.training), "training")
-        found += _new_problems(DataConfig, text, merged(text, table.data), "data")
-    found += _unknown_data({"data": table.data})
-    return [problem.under(f"variants.{variant.name}") for problem in dict.fromkeys(found)]
+        problems += _new_problems(ModelConfig, model, merged(model, table.model), "model")
+        problems += _new_problems(TrainingConfig, training, merged_training(training, table.training), "training")
+        problems += _new_problems(DataConfig, text, merged(text, table.data), "data")
+    problems += _unknown_data({"data": table.data})
+    return [problem.under(f"variants.{variant.name}") for problem in dict.fromkeys(problems)]
 
 
 def _unknown_names_of_models(data: Mapping[str, Any]) -> Iterator[Problem]:

@@ -83,14 +83,14 @@ def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | N
     broken_code = bool(problems)
     with using(files):
         data = with_tables(with_trainer(with_factors(data, problems)))
-        study, found = _validated(data)
-        found += cross_checks(data)
-    found = [_part_by_name(problem) for problem in found]
+        study, of_study = _validated(data)
+        of_study += cross_checks(data)
+    of_study = [_part_by_name(problem) for problem in of_study]
     if broken_code:
-        found = [problem for problem in found if not _may_be_of_code(problem)]
+        of_study = [problem for problem in of_study if not _may_be_of_code(problem)]
     if "variants" not in data and "factors" in given:  # the factors are wrong, so nothing came of them
-        found = [problem for problem in found if problem.key not in ("baseline", "variants")]
-    problems += found
+        of_study = [problem for problem in of_study if problem.key not in ("baseline", "variants")]
+    problems += of_study
     if study is not None and study.text is not None:
         problems += text_problems(study.text)
     if problems:

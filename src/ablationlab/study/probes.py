@@ -397,13 +397,13 @@ _declare(
 
 def expanded(chosen: Mapping[str, int], models: Iterable[ModelConfig]) -> dict[str, int]:
     """Interval by probe, in the order of the catalog; ``all`` stands for those that at least one of the models feeds."""
-    found = dict(chosen)
-    every = found.pop(ALL, None)
+    intervals = dict(chosen)
+    every = intervals.pop(ALL, None)
     if every is not None:
         arms = tuple(models)
         usable = [name for name, probe in PROBES.items() if any(probe.need(model) is None for model in arms)]
-        found = dict.fromkeys(usable, every) | found
-    return {name: found[name] for name in PROBES if name in found}
+        intervals = dict.fromkeys(usable, every) | intervals
+    return {name: intervals[name] for name in PROBES if name in intervals}
 
 
 def probe_intervals(study: Study) -> dict[str, int]:

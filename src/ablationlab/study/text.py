@@ -108,18 +108,18 @@ def paragraphs(text: str) -> tuple[tuple[TextSpan, ...], ...]:
 def spans(paragraph: str) -> Iterator[TextSpan]:
     """The pieces of a paragraph."""
     end = 0
-    for found in _MARKUP.finditer(paragraph):
-        if found.start() > end:
-            yield TextSpan("text", paragraph[end : found.start()])
-        end = found.end()
-        if found["cite"]:
-            yield from (TextSpan("cite", key.strip(" @")) for key in found["cite"].split(";"))
-        elif found["strong"]:
-            yield TextSpan("strong", found["strong"])
-        elif found["emphasis"]:
-            yield TextSpan("emphasis", found["emphasis"])
+    for markup in _MARKUP.finditer(paragraph):
+        if markup.start() > end:
+            yield TextSpan("text", paragraph[end : markup.start()])
+        end = markup.end()
+        if markup["cite"]:
+            yield from (TextSpan("cite", key.strip(" @")) for key in markup["cite"].split(";"))
+        elif markup["strong"]:
+            yield TextSpan("strong", markup["strong"])
+        elif markup["emphasis"]:
+            yield TextSpan("emphasis", markup["emphasis"])
         else:
-            yield TextSpan("code", found["code"])
+            yield TextSpan("code", markup["code"])
     if end < len(paragraph):
         yield TextSpan("text", paragraph[end:])
 

@@ -151,13 +151,13 @@ def check_file(name: str) -> None:
     """`DataError` if a name is a path that leads nowhere, to no YAML of a task, or to settings that the harness has not."""
     if not is_file(name):
         return
-    found = _settings(user_path(name), name)
-    if not {"task", "group"} & found.keys():
+    settings = _settings(user_path(name), name)
+    if not {"task", "group"} & settings.keys():
         raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
-    if "class" in found:  # Python, which may take any setting
+    if "class" in settings:  # Python, which may take any setting
         return
-    known = _known_settings(group="group" in found)
-    for key, file in found.items():
+    known = _known_settings(group="group" in settings)
+    for key, file in settings.items():
         if key not in known:
             raise DataError(f"task file {file}: {UnknownNameError('setting of a task', key, known)}")
 

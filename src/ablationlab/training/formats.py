@@ -196,22 +196,22 @@ def _llama_names(**blocks: str) -> Callable[[Weights, ModelConfig], dict[str, Te
 
     def tensors(weights: Weights, model: ModelConfig) -> dict[str, Tensor]:
         whole = {"tok": "model.embed_tokens", "final_norm": "model.norm", "head": "lm_head"}
-        found = {}
+        renamed = {}
         for name, value in weights.items():
             place, _, leaf = name.rpartition(".")
             leaf = "weight" if leaf == "gain" else leaf
             if not (match := re.fullmatch(r"blocks\.(\d+)\.(.+)", place)):
-                found[f"{whole[place]}.{leaf}"] = value
+                renamed[f"{whole[place]}.{leaf}"] = value
                 continue
             layer, part = f"model.layers.{match[1]}", match[2]
             turned = value.T if value.dim() == 2 else value
             if part == "attn.qkv":
                 kept = (model.kv_heads or model.heads) * model.head_width
                 for letter, piece in zip("qkv", torch.split(turned, [model.width, kept, kept]), strict=True):
-                    found[f"{layer}.self_attn.{letter}_proj.{leaf}"] = piece
+                    renamed[f"{layer}.self_attn.{letter}_proj.{leaf}"] = piece
             else:
-                found[f"{layer}.{names[part]}.{leaf}"] = turned
-        return found
+                renamed[f"{layer}.{names[part]}.{leaf}"] = turned
+        return renamed
 
     return tensors
 

@@ -65,20 +65,20 @@ def task_rows(results: Results, regime: str) -> list[dict[str, Any]]:
 
 def reference_rows(results: Results, regime: str) -> list[dict[str, Any]]:
     """Chance and n-gram accuracies of the tasks that were run."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for asked in results.suite.tasks if results.suite is not None else ():
         name = task_label(asked)
         levels = {"chance": asked.chance, **asked.ngrams}
         for level, value in levels.items():
             if value is not None:
-                found[name, level] = {"task": name, "level": level, "accuracy": value * 100}
-    if not found:
+                rows[name, level] = {"task": name, "level": level, "accuracy": value * 100}
+    if not rows:
         for _, evaluation in evaluated(results, regime):
             for task in evaluation.tasks:
                 if task.chance is not None:
                     name = task_label(task)
-                    found[name, "chance"] = {"task": name, "level": "chance", "accuracy": task.chance * 100}
-    return list(found.values())
+                    rows[name, "chance"] = {"task": name, "level": "chance", "accuracy": task.chance * 100}
+    return list(rows.values())
 
 
 def tasks(results: Results) -> tuple[Figure, ...]:
@@ -315,15 +315,15 @@ def temperature(results: Results) -> tuple[Figure, ...]:
         for run, evaluation in evaluated(results, regime):
             if evaluation.tokens is None:
                 continue
-            found = evaluation.tokens.temperature
+            measured = evaluation.tokens.temperature
             who = {"run": run.id, "variant": run.variant, "seed": str(run.seed)}
             data += [
                 {**who, "t": t, "y": round_to(loss, 6)}
-                for t, loss in zip(found.temperatures, found.losses, strict=False)
+                for t, loss in zip(measured.temperatures, measured.losses, strict=False)
                 if not isnan(loss)
             ]
-            if found.best is not None:
-                best.append({**who, "t": found.best})
+            if measured.best is not None:
+                best.append({**who, "t": measured.best})
         if not data:
             continue
         kept = Tables()

@@ -141,11 +141,11 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
     rows: list[dict[str, Any]] = []
     for arm, cell in factors.cells().items():
         levels = [str(value) for value in cell.values()]
-        found = analysis.comparison(crossed.metric, regimes[0], arm, analysis.baseline)
-        interval = None if found is None else found.main_interval
-        if arm != analysis.baseline and (found is None or found.delta is None):
+        comparison = analysis.comparison(crossed.metric, regimes[0], arm, analysis.baseline)
+        interval = None if comparison is None else comparison.main_interval
+        if arm != analysis.baseline and (comparison is None or comparison.delta is None):
             continue
-        delta = 0.0 if found is None else found.delta
+        delta = 0.0 if comparison is None else comparison.delta
         rows.append(
             {
                 "variant": arm,

@@ -64,10 +64,10 @@ def differences(results: Results) -> tuple[Figure, ...]:
 
 def _levels(intervals: Iterable[Interval | None]) -> str:
     """``97.5 % or 98.75 %``, the same words in every regime; of three or more, the ends."""
-    found = sorted({interval.level for interval in intervals if interval is not None})
-    if len(found) > 2:
-        return f"{level(found[0])} to {level(found[-1])}"
-    return " or ".join(map(level, found)) or "no"
+    levels = sorted({interval.level for interval in intervals if interval is not None})
+    if len(levels) > 2:
+        return f"{level(levels[0])} to {level(levels[-1])}"
+    return " or ".join(map(level, levels)) or "no"
 
 
 def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:

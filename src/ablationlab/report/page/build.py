@@ -302,11 +302,13 @@ def _record_tables(results: Results, listed: Results, anchors: dict[str, str], f
     """Tables of the plan, the runs (those of *listed*, each with its fold) and a replication."""
     plan = results.plan
     replication = ""
-    if (found := results.replication) is not None:
-        for regime in dict.fromkeys(figure.regime for figure in found.figures):
-            figures = [figure for figure in found.figures if figure.regime == regime]
-            replication += figure_table(found, figures, words.figures_title(figures, regime), definitions=True).html()
-        replication += direction_table(found, anchors, reasons=True).html()
+    if (published := results.replication) is not None:
+        for regime in dict.fromkeys(figure.regime for figure in published.figures):
+            figures = [figure for figure in published.figures if figure.regime == regime]
+            replication += figure_table(
+                published, figures, words.figures_title(figures, regime), definitions=True
+            ).html()
+        replication += direction_table(published, anchors, reasons=True).html()
     budget = runs_table = ""
     if plan is not None:
         arms = variant_table(results, plan).without("formula", "meaning", "runs")

@@ -347,9 +347,9 @@ class Context:
         """(variant, its registered comparisons with the baseline, in how many studies) of the variants most studied."""
         asked = [(c, study) for study in self.studies for c in study.primaries if c.label == "registered"]
         compared = grouped((c.variant, (c, study.name)) for c, study in asked)
-        every = [(name, [c for c, _ in found], len({study for _, study in found})) for name, found in compared.items()]
-        often = [told for told in every if told[2] >= FEWEST_STUDIES]
-        return sorted(often, key=lambda told: -told[2])[:MOST_ACROSS]
+        every = [(name, [c for c, _ in pairs], len({study for _, study in pairs})) for name, pairs in compared.items()]
+        often = [row for row in every if row[2] >= FEWEST_STUDIES]
+        return sorted(often, key=lambda row: -row[2])[:MOST_ACROSS]
 
     def _hypotheses(self) -> list[tuple[str, str, list[tuple[str, list[StudyView]]]]]:
         """(name, statement, the studies by what became of it there)."""

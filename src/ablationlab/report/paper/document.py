@@ -196,13 +196,13 @@ class Marks:
         return tuple(self._words(line.strip()))
 
     def _block(self, chunk: str) -> Iterator[Block]:
-        if found := re.match(r"(#+)(!?) ", chunk):
-            yield Heading(len(found[1]), self.words(chunk[found.end() :]), bool(found[2]))
-        elif found := re.match(rf"!{_OPEN}(\d+){_CLOSE}", chunk):
-            held = self.kept[int(found[1])]
+        if start := re.match(r"(#+)(!?) ", chunk):
+            yield Heading(len(start[1]), self.words(chunk[start.end() :]), bool(start[2]))
+        elif start := re.match(rf"!{_OPEN}(\d+){_CLOSE}", chunk):
+            held = self.kept[int(start[1])]
             assert isinstance(held, Float)
-            yield replace(held, caption=self.words(chunk[found.end() :]))
-        elif found := re.match(r"(-|\d+\.) ", chunk):
+            yield replace(held, caption=self.words(chunk[start.end() :]))
+        elif start := re.match(r"(-|\d+\.) ", chunk):
             _, *marked = re.split(r"^\s*(-|\d+\.) +", chunk, flags=re.MULTILINE)
             numbers = tuple(int(mark[:-1]) for mark in marked[::2] if mark != "-")
             yield Items(tuple(map(self.words, marked[1::2])), numbers)

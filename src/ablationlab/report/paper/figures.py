@@ -130,11 +130,11 @@ def programme_pictures(
         ):
             continue  # the forest has it
         drawn = draw_figures(results).every()
-        found = next((figure for start in order for figure in drawn if figure.key.startswith(start)), None)
-        kind = next((kind for kind in KINDS if found is not None and found.key.startswith(kind.start)), None)
-        if found is not None and kind is not None:
+        chosen = next((figure for start in order for figure in drawn if figure.key.startswith(start)), None)
+        kind = next((kind for kind in KINDS if chosen is not None and chosen.key.startswith(kind.start)), None)
+        if chosen is not None and kind is not None:
             study = slug(results.analysis.study) if results.analysis is not None else ""
-            pictures = _drawn([(replace(kind, section="study"), found)], say)
+            pictures = _drawn([(replace(kind, section="study"), chosen)], say)
             made[results.analysis.study if results.analysis is not None else ""] = [
                 replace(picture, key=f"{study}-{picture.key}") for picture in pictures
             ]

@@ -54,11 +54,11 @@ class Sources:
     def of(self, part: object, field: str = "", value: Any = None) -> NumberSource:
         """The source of a field of a record's part, or of the whole part; *value* where it is made of the field."""
         study, file, pointer, command = self._places[id(part)]
-        found = part
+        field_value = part
         for key in filter(None, field.split("/")):
-            found = found[key] if isinstance(found, Mapping) else getattr(found, key)
+            field_value = field_value[key] if isinstance(field_value, Mapping) else getattr(field_value, key)
             pointer += "/" + key.replace("~", "~0")
-        return NumberSource(study, file, pointer, _plain(found) if value is None else value, command)
+        return NumberSource(study, file, pointer, _plain(field_value) if value is None else value, command)
 
 
 @cache

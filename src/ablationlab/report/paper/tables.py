@@ -130,7 +130,7 @@ def _numbers(comparison: Comparison | None, *, several_levels: bool) -> Row:
 
 def arms_table(studies: Sequence[StudyView]) -> Table:
     """The arms, each once: what it changes, and its parameters or the studies that have it."""
-    one = len(studies) == 1
+    alone = len(studies) == 1
     arms = grouped(((name, study.changes(name)), study) for study in studies for name in study.results.variants)
     trained = all(study.trained is not None for study in studies)
     formulas = trained and all(
@@ -144,8 +144,8 @@ def arms_table(studies: Sequence[StudyView]) -> Table:
             {
                 Column("arm", "Arm"): Cell.name(variant),
                 Column("changes", "Formula" if formulas else "What it changes"): Cell.of(changes, changes or "nothing"),
-                Column("parameters", "Parameters", "right", printed=one and trained): Cell.of(parameters, count),
-                Column("studies", "Studies", "right", printed=not one): Cell.of(
+                Column("parameters", "Parameters", "right", printed=alone and trained): Cell.of(parameters, count),
+                Column("studies", "Studies", "right", printed=not alone): Cell.of(
                     len(within), "all" if len(within) == len(studies) else count(len(within))
                 ),
             }

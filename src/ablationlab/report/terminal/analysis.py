@@ -270,12 +270,12 @@ def items_view(items: ItemComparison) -> Iterator[RenderableType]:
         yield _lines("Mind", list(dict.fromkeys(texts)))
 
 
-def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
+def trend_view(trend: StudyTrend) -> Iterator[RenderableType]:
     """The effect of each study by size, the trend per factor of ten, and the prediction."""
-    first, fit = found.studies[0].comparison, found.fit
-    heads = [found.scale.replace("matmul_flops", "FLOPs"), "pairs", "Δ", f"{percent(fit.level)} interval"]
+    first, fit = trend.studies[0].comparison, trend.fit
+    heads = [trend.scale.replace("matmul_flops", "FLOPs"), "pairs", "Δ", f"{percent(fit.level)} interval"]
     rows = []
-    for study in found.studies:
+    for study in trend.studies:
         shown = study.comparison.intervals["paired-t"]
         text = difference(shown.estimate, shown.low, shown.high)
         rows.append([study.study, count(int(study.size)), count(study.comparison.n), text.text, text.range])
@@ -284,7 +284,7 @@ def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
     if fit.prediction is not None:
         at = difference(fit.prediction.estimate, fit.prediction.low, fit.prediction.high)
         rows.append(["predicted", count(int(fit.prediction.size)), "", at.text, at.range])
-    title = f"{first.metric}, {first.variant} − {first.reference}, over {found.scale}"
+    title = f"{first.metric}, {first.variant} − {first.reference}, over {trend.scale}"
     yield Table.simple(title, ["study", *heads], rows, heads).terminal()
     yield Text(
         f"Trend {p_clause(fit.p)} (t, {count(fit.degrees_of_freedom)} degrees of freedom). "
@@ -295,7 +295,7 @@ def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
             f"The sign seen at the largest size holds at {count(int(fit.prediction.size))} with probability "
             f"{percent(fit.prediction.sign_holds)}, if the effect stays linear in log size."
         )
-        yield from map(Text, _beyond(found, fit.prediction))
+        yield from map(Text, _beyond(trend, fit.prediction))
 
 
 def _beyond(found: StudyTrend, predicted: TrendPrediction) -> Iterator[str]:
