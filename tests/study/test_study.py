@@ -78,6 +78,7 @@ BAD = [
         ["got 100", "multiples of batch x context = 64, such as 64 or 128"],
     ),
     ({"training.warmup": 12}, "training.warmup", ["must be shorter than the run (got 12)", "below 12"]),
+    ({"training.warmup": ...}, "training.warmup", ["must be shorter than the run (got 30, the default)", "below 12"]),
     ({"training.batch": -4}, "training.batch", ["got -4", "at least 1"]),
     ({"name": "a\x1b[31mred"}, "name", ["has a character that cannot be printed"]),
     ({"regimes": {"": {"training": {"lr": 0.1}}}}, "regimes", ["use lower-case letters, digits and dashes"]),

@@ -100,7 +100,8 @@ def warmup_refusal(training: TrainingConfig, steps: int) -> Problem | None:
         return None
     falling = decay_steps(training, steps) if training.schedule == "warmup-stable-decay" else 0
     if training.warmup >= steps:
-        return Problem("warmup", "must be shorter than the run", str(training.warmup), f"below {steps}")
+        given = f"{training.warmup}{'' if 'warmup' in training.model_fields_set else ', the default'}"
+        return Problem("warmup", "must be shorter than the run", given, f"below {steps}")
     if training.warmup + falling > steps:
         text = f"leaves no room: {training.warmup} of {steps} steps warm up and the rate falls in {falling}"
         allowed = f"up to {number((steps - training.warmup) / steps)}"
