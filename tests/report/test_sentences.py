@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ablationlab.analysis.wording import corrections
 from ablationlab.records.results import Results
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.page.build import page_html
@@ -97,6 +98,20 @@ def test_curves_that_were_not_kept_are_not_announced(tmp_path):
     assert "Not kept, to save room: metrics.jsonl" in page
     assert "along training." not in page
     assert "charts of single runs from metrics.jsonl" not in page
+
+
+def test_how_levels_are_passed_on_is_told_where_primaries_have_secondaries(tmp_path):
+    primary = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.01}
+    secondary = {"metric": "perplexity", "role": "secondary"}
+    half = "passes half of its level to the other ones"
+    for variants, criteria, told in (
+        (["none", "layernorm", "rmsnorm"], [primary, secondary], True),
+        (["none", "layernorm", "rmsnorm"], [primary], False),
+        (["none", "layernorm"], [primary, secondary], False),
+    ):
+        folder = tmp_path / f"{len(variants)}{len(criteria)}"
+        analysis = made(folder, variants=variants, criteria=criteria).analysis
+        assert (half in corrections(analysis)) is told, (variants, criteria)
 
 
 def test_the_plane_says_which_arm_has_no_cost_to_draw(broken_results: Results):

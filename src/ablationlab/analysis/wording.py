@@ -601,12 +601,25 @@ def corrections(analysis: Analysis) -> str:
             f"it: the chance that anything shown in a family of tests is false is at most {at}."
         )
     texts += [_HOW_CORRECTED[name] for name in strict]
+    if halved(analysis):
+        texts.append(
+            "A primary comparison that is shown passes half of its level to the other ones, where Holm alone passes all of "
+            "it, and half to what is registered behind it."
+        )
     if "benjamini-hochberg" in alphas:
         texts.append(
             "Benjamini-Hochberg, for what is exploratory: of all that is shown, about "
             f"{alphas['benjamini-hochberg']} may be false."
         )
     return " ".join(texts)
+
+
+def halved(analysis: Analysis) -> bool:
+    """Whether a primary passes a part of its level to secondaries and a part to other primaries (`stats.families.ONWARD`)."""
+    primaries = [
+        c for c in analysis.comparisons if c.role == "primary" and c.correction == "holm" and c.family_size > 1
+    ]
+    return bool(primaries) and any(c.correction == "gatekeeping" for c in analysis.comparisons)
 
 
 _HOW_CORRECTED: Final[Mapping[str, str]] = {
