@@ -9,7 +9,8 @@ from rich.text import Text
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.trends import study_trend
 from ablationlab.core.errors import TableError
-from ablationlab.report.terminal.analysis import trend_view
+from ablationlab.core.format import plain
+from ablationlab.report.terminal.analysis import _chance, trend_view
 from ablationlab.stats.trend import trend
 
 from .builder import build, outcome, study
@@ -31,6 +32,13 @@ def studies(tmp_path, widths=(16, 32, 64), less=0.1, **settings):
         analyze(read_results(folder)).replace(folder / "analysis.json")
         folders.append(folder)
     return folders
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"), [(0.0, "below 1 %"), (0.004, "below 1 %"), (0.042, "4 %"), (0.9999, "above 99 %")]
+)
+def test_an_estimated_probability_is_never_said_to_be_certain(probability, text):
+    assert plain(_chance(probability)) == text
 
 
 def test_a_trend_is_read_from_three_folders_in_any_order(tmp_path):

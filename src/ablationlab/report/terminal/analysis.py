@@ -293,9 +293,16 @@ def trend_view(trend: StudyTrend) -> Iterator[RenderableType]:
     if fit.prediction is not None:
         yield Text(
             f"The sign seen at the largest size holds at {count(int(fit.prediction.size))} with probability "
-            f"{percent(fit.prediction.sign_holds)}, if the effect stays linear in log size."
+            f"{_chance(fit.prediction.sign_holds)}, if the effect stays linear in log size."
         )
         yield from map(Text, _beyond(trend, fit.prediction))
+
+
+def _chance(probability: float) -> str:
+    """A probability that is estimated is never said to be 0 or 1."""
+    if probability < 0.01:
+        return f"below {percent(0.01)}"
+    return f"above {percent(0.99)}" if probability > 0.99 else percent(probability)
 
 
 def _beyond(found: StudyTrend, predicted: TrendPrediction) -> Iterator[str]:
