@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +18,7 @@ from ablationlab.records.analysis import Analysis, ItemComparison
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
 from ablationlab.records.verdict import Verdict
+from ablationlab.report.table import html_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +45,8 @@ class Answer(ABC):
         return ()
 
     def _repr_html_(self) -> str:
-        above = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences())
-        tables = (f"<p><b>{escape(table.title)}</b></p>{table.html_standalone()}" for table in self.tables())
+        above = "".join(f"<p>{html_text(sentence)}</p>" for sentence in self.sentences())
+        tables = (f"<p><b>{html_text(table.title)}</b></p>{table.html_standalone()}" for table in self.tables())
         return above + "".join(tables)
 
 

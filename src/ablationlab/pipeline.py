@@ -15,11 +15,11 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError, RecordError
-from ablationlab.core.processes import usable_cores
+from ablationlab.core.processes import address_space, require_memory, usable_cores
 from ablationlab.records.environment import Drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder, inside, not_a_link, numbered, timestamp
+from ablationlab.records.storage import ResultsFolder, inside, next_numbered, not_a_link, timestamp
 from ablationlab.study.code import code_notice, study_code
 from ablationlab.study.load import load_study, parse_study
 
@@ -314,7 +314,7 @@ def extend(
         corpora = {} if own else _corpora(extended(before, seeds, variants))
         amendment = extension(results, corpus, corpora, seeds, variants, reason)
     _checked_drift(sealed.in_force(before.looks, (*before.amendments, amendment)), corpus, results, options)
-    amendment.create(results.path / AMENDMENTS / f"{len(before.amendments) + 1:04d}.json")
+    amendment.create(next_numbered(results.path / AMENDMENTS))
     return _carry_out(sealed.study, results, options, listen or TrainingProgress(), report=report)
 
 
@@ -388,8 +388,10 @@ def _energy_measured(results: ResultsFolder, options: Options) -> Iterator[None]
             record = Energy(plan_hash=plan.plan_hash, began=began, seconds=meter.seconds, readings=readings)
             folder = results.path / ENERGY
             not_a_link(folder)
-            with suppress(FileExistsError):  # another command of this study ended at the same moment
-                record.create(folder / f"{len(numbered(folder)) + 1:04d}.json")
+            for _ in range(100):  # other commands of this study may end at the same moment
+                with suppress(FileExistsError):
+                    record.create(next_numbered(folder))
+                    break
 
 
 def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) -> LookResult:
@@ -463,6 +465,10 @@ def metrics_at(study: Study, results: ResultsFolder) -> Mapping[str, Metric]:
         return metrics_of(study)
 
 
+#: Bytes that torch, Arrow and the harness map to train and score the smallest model. With less, they crash (`ulimit -v`).
+LEAST_ADDRESSES = 1_500_000_000
+
+
 def train(
     study: Study,
     results: ResultsFolder,
@@ -481,6 +487,8 @@ def train(
     from ablationlab.study.ledger import check_ledger
     from ablationlab.training.executors.job import Job
 
+    if study.trainer is None:
+        require_memory(LEAST_ADDRESSES, "training", address_space)
     corpus = None
     leads = ranks is None or ranks.leads
     asked = _ask(study, results, trust=options.trust_code)
@@ -862,6 +870,7 @@ def evaluate(
     """Score every run on what is asked; what is scored already is not scored again. *built* are tasks that are ready."""
     from ablationlab.evaluation import evaluate as score
 
+    require_memory(LEAST_ADDRESSES, "scoring", address_space)
     study = Plan.of(results).study
     _ask(study, results, request.tasks, trust=options.trust_code)
     listen(EvaluationStarted(results))

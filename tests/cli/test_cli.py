@@ -622,3 +622,43 @@ def test_names_in_errors_are_neither_bugs_nor_obeyed_by_the_terminal(cli, words)
     assert "looks like a bug" not in errors
     assert "\x1b" not in errors
     assert len(errors) < 500
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "uses.toml"],
+        ["plan", "tasks.toml"],
+        ["plan", "texts.toml"],
+        ["plan", "corpus.toml"],
+        ["plan", "loop.toml"],
+        ["check", "loop.py"],
+        ["data", "prepare", "loop.txt", "--out", "prepared"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("home", [False, True], ids=["loop", "home of nobody"])
+def test_a_path_that_leads_nowhere_is_no_bug(cli, study_file, tmp_path, words, home):
+    for name in ("loop.py", "loop.yaml", "loop.txt", "loop.md", "loop.toml"):
+        (tmp_path / name).symlink_to(name)
+    place = "~nobody-of-this-name" if home else "."
+    study_file({"use": [f"{place}/loop.py"]}, name="uses.toml")
+    study_file({"evaluation.tasks": [f"{place}/loop.yaml"]}, name="tasks.toml")
+    study_file({"text": f"{place}/loop.md"}, name="texts.toml")
+    study_file({"data.corpus": f"{place}/loop.txt"}, name="corpus.toml")
+    words = [f"{place}/{word}" if home and word.startswith("loop") else word for word in words]
+    code, _, errors = cli(*words)
+    assert (code, "looks like a bug" in errors) == (2, False)
+    assert "loop." in errors
+    assert "did you mean 'loop" not in errors
+
+
+@pytest.mark.parametrize("verb", ["run", "evaluate"])
+def test_with_too_little_address_space_training_and_scoring_are_refused(trained, tmp_path, verb):
+    """Torch, Arrow and the harness die of a signal where they cannot map what they need."""
+    folder = shutil.copytree(trained.results, tmp_path / "results")
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9))\n"
+    start = [warm.FRESH, "-c", f"{limited}from ablationlab.cli import main; main()"]
+    done = subprocess.run([*start, verb, folder], capture_output=True, text=True, check=False, timeout=300)
+    what = "training" if verb == "run" else "scoring"
+    assert (done.returncode, f"{what} needs at least 1.50 GB" in " ".join(done.stderr.split())) == (2, True)

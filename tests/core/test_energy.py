@@ -143,4 +143,8 @@ def test_a_command_that_trains_leaves_a_record_even_if_it_is_stopped(tmp_path, m
     records = Results.open(tmp_path).energy
     assert not any(record.readings for record in records)
     assert [record.plan_hash for record in records] == [Results.open(tmp_path).plan.plan_hash] * 2
+    (tmp_path / "energy" / "0001.json").unlink()
+    with _energy_measured(results, Options(device="cpu")):  # after a gap: no name is taken twice
+        pass
+    assert sorted(path.name for path in (tmp_path / "energy").iterdir()) == ["0002.json", "0003.json"]
     assert "energy" in {row[0].text for row in version_table(Results.open(tmp_path)).rows}

@@ -20,6 +20,7 @@ from ablationlab.records.storage import (
     content_hash,
     create,
     new_folder,
+    next_numbered,
     numbered,
     read_json,
     replace,
@@ -426,9 +427,13 @@ def test_a_lock_is_a_file_of_its_folder_or_none(tmp_path, kind):
 
 
 def test_a_copy_of_a_numbered_record_is_not_another_one(tmp_path):
-    for name in ("0001.json", "0001 copy.json", "0001-old.json", "0002.json"):
+    names = ("0001.json", "0001 copy.json", "0001-old.json", "00001.json", "1.json", "0001\u00b2.json", "\u0661.json")
+    for name in (*names, "0003.json", "10000.json"):
         (tmp_path / name).touch()
-    assert [path.name for path in numbered(tmp_path)] == ["0001.json", "0002.json"]
+    assert [path.name for path in numbered(tmp_path)] == ["0001.json", "0003.json", "10000.json"]
+    assert next_numbered(tmp_path).name == "10001.json"
+    (tmp_path / "10.json").touch()
+    assert [path.name for path in numbered(tmp_path, digits=1)] == ["1.json", "10.json", "10000.json"]
 
 
 def test_a_folder_that_cannot_be_flushed_is_a_message(tmp_path, monkeypatch):

@@ -209,6 +209,14 @@ def test_a_text_that_is_written_as_a_table_is_refused(tmp_path, text):
         check_file(str(path))
 
 
+@pytest.mark.parametrize("text", ['task: "a\\eb"', 'group: "\\u202eb"', 'group: g\ntask: [a, {task: "\\x07"}]'])
+def test_a_name_of_a_task_that_a_terminal_would_obey_is_refused(tmp_path, text):
+    path = tmp_path / "hidden.yaml"
+    path.write_text(f"{text}\n")
+    with pytest.raises(DataError, match="cannot be printed"):
+        check_file(str(path))
+
+
 def test_a_tilde_is_the_home_that_the_harness_takes_it_for(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "home.yaml").write_text("task: home\n")

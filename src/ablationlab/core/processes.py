@@ -96,13 +96,18 @@ def usable_memory() -> int:
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # "max" is no limit
             limits.append(int(Path(path).read_text()))
-    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return min([*limits, *([] if address_space == resource.RLIM_INFINITY else [address_space])])
+    return min(*limits, address_space())
 
 
-def require_memory(least: int, what: str) -> None:
+def address_space() -> int:
+    """Bytes that this process may map at most (`ulimit -v`), which is more than it uses."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+def require_memory(least: int, what: str, measure: Callable[[], int] = usable_memory) -> None:
     """Refuse *what* where libraries would find so little memory that they crash, or wait for ever, instead of failing."""
-    if (there := usable_memory()) < least:
+    if (there := measure()) < least:
         raise AblationLabError(
             f"{what} needs at least {byte_size(least)} of memory, and this process may have {byte_size(there)}. "
             "Raise the limit (ulimit -v, or the container's) and run the same command again; nothing was changed."

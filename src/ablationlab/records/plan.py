@@ -571,7 +571,7 @@ class Plan(Record):
     def read_with_seal(cls, path: Path) -> tuple[Self, bool]:
         """Load the plan in force, and say whether the seal of plan.lock holds."""
         plan = cls.read_sealed(path)
-        looks = {file: Look.read(file) for file in numbered(path.parent / LOOKS)}
+        looks = {file: Look.read(file) for file in numbered(path.parent / LOOKS, digits=1)}
         amendments = {file: Amendment.read(file) for file in numbered(path.parent / AMENDMENTS)}
         for file, later in (looks | amendments).items():
             if later.plan_hash != plan.plan_hash:

@@ -521,9 +521,20 @@ def is_folder(path: Path) -> bool:
     return path.is_dir()
 
 
-def numbered(folder: Path) -> list[Path]:
-    """The records 0001.json, 0002.json and so on of a folder, which need not be there; a file named otherwise is none."""
-    return sorted(file for file in folder.glob("[0-9]*.json") if file.stem.isdigit()) if is_folder(folder) else []
+def numbered(folder: Path, digits: int = 4) -> list[Path]:
+    """The records 0001.json, 0002.json and so on of a folder, which need not be there, in their order.
+
+    A number has one name: 00001.json would be a second record of the same number, so it is none.
+    """
+    files = [file for file in folder.glob("*.json") if re.fullmatch("[0-9]+", file.stem)] if is_folder(folder) else []
+    named = {int(file.stem): file for file in files if file.stem == f"{int(file.stem):0{digits}d}"}
+    return [named[number] for number in sorted(named)]
+
+
+def next_numbered(folder: Path) -> Path:
+    """The name of the next record of such a folder, whichever of the earlier ones are there."""
+    files = numbered(folder)
+    return folder / f"{int(files[-1].stem) + 1 if files else 1:04d}.json"
 
 
 def inside(root: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ from ablationlab.records.evaluation import Suite
 from ablationlab.records.plan import AMENDMENTS, LOOKS, PLACES, Deposit, Plan
 from ablationlab.records.results import REPLICATION, RUN_FILES, SUITE, WEIGHTS, Results, Run, not_kept
 from ablationlab.records.seal import RunSeal, SealedRecord, file_hash
-from ablationlab.records.storage import ResultsFolder, inside, read_regular
+from ablationlab.records.storage import ResultsFolder, inside, numbered, read_regular
 from ablationlab.records.table_curves import TABLE_CURVES
 
 #: Of the files that name what they were made from.
@@ -242,6 +242,10 @@ def _unknown(results: Results) -> Iterator[Link]:
             strange.append(
                 (f"runs/*/{name}", f"is not sealed, so not checked, in {counted(len(holders), 'run')}; not read")
             )
+    for kind, digits in ((LOOKS, 1), (AMENDMENTS, 4), (ENERGY, 4)):
+        if (place := folder.path / kind).is_dir():
+            others = sorted(set(place.iterdir()) - set(numbered(place, digits)))
+            found += [(f"{kind}/{path.name}", "is not named as a record is: it is not read") for path in others]
     if results.suite is not None:
         tasks = (results.folder / SUITE).parent
         files = sorted(path.relative_to(tasks).as_posix() for path in tasks.rglob("*") if not path.is_dir())

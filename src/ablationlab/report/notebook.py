@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ablationlab.core.errors import RecordError, UnknownNameError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.results import Results, Run
 from ablationlab.records.verdict import VariantVerdict, Verdict
+from ablationlab.report.table import html_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,20 +221,20 @@ class Frames:
         from ablationlab.report.tables.comparisons import comparison_table, split
 
         results = self.results
-        yield f"<h3>{escape(results.name)}</h3>"
+        yield f"<h3>{html_text(results.name)}</h3>"
         if results.question:
-            yield f"<p>{escape(results.question)}</p>"
+            yield f"<p>{html_text(results.question)}</p>"
         if results.interim:
             yield f"<p><b>Interim: {results.ended} of {len(results.runs)} runs have ended. This is not inference.</b></p>"
         for problem in self.problems:
-            yield f"<p>Mind: {escape(problem)}</p>"
+            yield f"<p>Mind: {html_text(problem)}</p>"
         for verdict, words in self._verdicts():
-            advice = escape(words.recommendation) if words is not None else ""
-            where = f" ({escape(verdict.regime)})" if len(results.regimes) > 1 else ""
-            decision = escape(DECISIONS[verdict.decision])
-            yield f"<p><b><code>{escape(verdict.variant)}</code>{where}: {decision}.</b> {advice}</p>"
+            advice = html_text(words.recommendation) if words is not None else ""
+            where = f" ({html_text(verdict.regime)})" if len(results.regimes) > 1 else ""
+            decision = html_text(DECISIONS[verdict.decision])
+            yield f"<p><b><code>{html_text(verdict.variant)}</code>{where}: {decision}.</b> {advice}</p>"
         if results.analysis is None:
-            yield f"<p>{escape(self._without('analysis.json'))}</p>"
+            yield f"<p>{html_text(self._without('analysis.json'))}</p>"
             return
         asked, others = split(results.analysis)
         shown = asked or others

@@ -254,10 +254,10 @@ class Table:
         else:
             body = "".join(f"<tr{self._about(row)}>{self._html_cells(row)}</tr>\n" for row in self.rows)
             body = f"<tbody>\n{body}</tbody>"
-        above = f"<caption><span>{escape(self.title)}</span></caption>" if caption and self.title else ""
-        below = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
-        label = escape(self.title.partition(".")[0] or self.key)
-        mark = f' id="{escape(id)}"' if id else ""
+        above = f"<caption><span>{html_text(self.title)}</span></caption>" if caption and self.title else ""
+        below = f'<p class="note">{html_text(self.note)}</p>' if self.note else ""
+        label = html_text(self.title.partition(".")[0] or self.key)
+        mark = f' id="{html_text(id)}"' if id else ""
         return (
             f'<div class="scroll{" tall" if tall else ""}" tabindex="0" role="region" aria-label="{label}">'
             f"<table{mark}{_class('sortable' if sortable else '')}>{above}{self._html_head(sortable, bool(folds))}\n"
@@ -265,10 +265,10 @@ class Table:
         )
 
     def _folding(self, row: Row, fold: Fold, width: int) -> str:
-        anchor = escape(fold.anchor)
+        anchor = html_text(fold.anchor)
         more = (
             f'<button class="more" type="button" aria-expanded="false" aria-controls="{anchor}-more">more'
-            f'<span class="visually-hidden"> on {escape(fold.about)}</span></button>'
+            f'<span class="visually-hidden"> on {html_text(fold.about)}</span></button>'
         )
         return (
             f'<tbody id="{anchor}"{self._about(row)}><tr>{self._html_cells(row)}<td class="c-more">{more}</td></tr>'
@@ -280,13 +280,13 @@ class Table:
         shown = self.printed()
         base = "padding:2px 10px"
         heads = "".join(
-            f'<th style="{base};border-bottom:1px solid #999;text-align:{c.align}">{escape(c.title)}</th>'
+            f'<th style="{base};border-bottom:1px solid #999;text-align:{c.align}">{html_text(c.title)}</th>'
             for c, _ in shown
         )
         rows = "".join(
             "<tr>"
             + "".join(
-                f'<td style="{base};text-align:{c.align}">{escape(cell.whole)}</td>'
+                f'<td style="{base};text-align:{c.align}">{html_text(cell.whole)}</td>'
                 for (c, _), cell in zip(shown, cells, strict=True)
             )
             + "</tr>"
@@ -301,7 +301,7 @@ class Table:
         cells = []
         for columns in _stacked([(column, column) for column in self.columns]):
             titles = (column.small_title for column in columns if not column.prefix)
-            title = escape(", ".join(filter(None, titles)))
+            title = html_text(", ".join(filter(None, titles)))
             title = f"<button>{title}</button>" if sortable else title
             order = ' aria-sort="none"' if sortable else ""
             cells.append(f"<th{_class('n' if columns[0].align == 'right' else '')}{order}>{title}</th>")
@@ -317,7 +317,7 @@ class Table:
     def _about(self, row: Row) -> str:
         """What the row is about, for the page's selection."""
         values = {c.key: cell.value for c, cell in zip(self.columns, row, strict=True) if c.key in _SELECTED}
-        return "".join(f' data-{key}="{escape(str(value))}"' for key, value in values.items() if value is not None)
+        return "".join(f' data-{key}="{html_text(str(value))}"' for key, value in values.items() if value is not None)
 
 
 #: Columns that the page's selection and filters go by.
@@ -347,6 +347,11 @@ def _stacked(items: Iterable[tuple[Column, T]]) -> list[list[T]]:
 
 def _rows(shown: list[tuple[Column, list[Cell]]]) -> Iterable[tuple[Cell, ...]]:
     return zip(*(cells for _, cells in shown), strict=True)
+
+
+def html_text(text: str) -> str:
+    """Text as HTML shows it: no markup, no control character."""
+    return escape(printable(text))
 
 
 def _terminal(text: str) -> str:
@@ -450,15 +455,15 @@ def _markdown_cell(cell: Cell) -> str:
 
 def _html_cell(top: tuple[Column, Cell], *below: tuple[Column, Cell], first: bool) -> str:
     column, cell = top
-    text = escape(cell.text)
-    text = f'<a href="{escape(cell.link)}">{text}</a>' if cell.link else text
+    text = html_text(cell.text)
+    text = f'<a href="{html_text(cell.link)}">{text}</a>' if cell.link else text
     text = f"<b>{text}</b>" if cell.strong else text
     if cell.colour:
-        colour = escape(cell.colour)
+        colour = html_text(cell.colour)
         text = f'<span class="swatch" data-colour="{colour}" style="--c: {colour}"></span> {text}'
     asides = [(cell.note, "")]
     asides += [(f"{under.prefix} {it.whole}".strip(), it.tone) for under, it in below if it.text not in ("", DASH)]
-    text += "".join(f"<small{_class(tone)}>{escape(aside)}</small>" for aside, tone in asides if aside)
+    text += "".join(f"<small{_class(tone)}>{html_text(aside)}</small>" for aside, tone in asides if aside)
     classes = [f"c-{column.key}", *(["n"] if column.align == "right" else []), *([cell.tone] if cell.tone else [])]
     number = cell.value if isinstance(cell.value, int | float) and not isinstance(cell.value, bool) else None
     key = "" if number is None else f"{number:.7g}"
@@ -468,4 +473,4 @@ def _html_cell(top: tuple[Column, Cell], *below: tuple[Column, Cell], first: boo
 
 
 def _class(*names: str) -> str:
-    return f' class="{escape(" ".join(names))}"' if any(names) else ""
+    return f' class="{html_text(" ".join(names))}"' if any(names) else ""

@@ -185,6 +185,9 @@ def _settings(path: Path, name: str, within: tuple[Path, ...] = ()) -> dict[str,
     root = composed(path, name)[0]
     if not isinstance(root, yaml.MappingNode):
         raise DataError(f"task file {name}: holds no settings of a task, such as `task: NAME`")
+    for node in (node for key in ("task", "group") for value in values_of(root, key) for node in nodes_of(value)):
+        if node.id == "scalar" and not node.value.isprintable():
+            raise DataError(f"task file {name}: the name {node.value!r} has a character that cannot be printed")
     found = dict.fromkeys(_keys(root), name)
     for included in included_by(root):
         if (file := path.parent / included).is_file():

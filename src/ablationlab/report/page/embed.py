@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.core.format import printable
 from ablationlab.report.convert import javascript
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def _environment() -> jinja2.Environment:
 
 
 def render(template: str, context: Mapping[str, Any], **trusted: str) -> str:
-    """A template with everything escaped but *trusted*, which is our own or has been made safe."""
+    """A template with everything escaped but *trusted*, which is our own or has been made safe, and no control character."""
     import markupsafe
 
     safe = {name: markupsafe.Markup(text) for name, text in trusted.items()}  # noqa: S704
-    return _environment().get_template(template).render(**context, **safe)
+    return printable(_environment().get_template(template).render(**context, **safe))
 
 
 def macros(template: str) -> Any:

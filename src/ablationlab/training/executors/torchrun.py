@@ -120,7 +120,7 @@ def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopp
                     "OMP_NUM_THREADS": str(job.plan.execution.threads),
                     # The modules of this process, and none of the current folder, in the agent and in its ranks.
                     "PYTHONSAFEPATH": "1",
-                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 },
             )
             try:
