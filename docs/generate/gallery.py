@@ -1,9 +1,11 @@
-"""Entries of docs/gallery from results folders: analyzed and reported by this version, packed to be analyzed again.
+"""Entries of docs/gallery: analyzed and reported by this version, packed to be analyzed and reported again.
 
-    python docs/generate/gallery.py RESULTS... [--out docs/gallery] [--records-only]
+    python docs/generate/gallery.py                # every entry from its own records, and the programme's paper
+    python docs/generate/gallery.py NAME...        # these entries
+    python docs/generate/gallery.py RESULTS...     # entries from results folders
 
-An entry holds report.html, paper.pdf, the main tables, verdict.json, and records.tar.xz: all that an analysis reads. To
-analyze it again:
+An entry holds report.html, the main tables, verdict.json, and records.tar.xz: all that analysis and page read. To look at it
+yourself:
 
     mkdir study && tar -xf docs/gallery/NAME/records.tar.xz -C study && ablationlab analyze study
 """
@@ -11,55 +13,94 @@ analyze it again:
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
-#: What no analysis reads, or what a report writes.
+GALLERY = Path(__file__).parents[1] / "gallery"
+RECORDS = "records.tar.xz"
+#: What neither an analysis nor a page reads, what is too large, or what a report writes.
 LEFT_OUT = {
-    "checkpoints", "halfway", "metrics.jsonl", "probes.jsonl", "probes.parquet", "samples.parquet",
+    "checkpoints", "halfway", "probes.jsonl", "samples.parquet",
     "figures", "tables", "paper", "paper.pdf", "report.html", "statistics.md", "energy", "locks",
 }  # fmt: skip
 #: The main tables; the others follow from the records.
 TABLES = ("ablation", "registered", "verdicts", "arms", "variants", "power")
-KEPT = ("report.html", "paper.pdf", "tables", "verdict.json")
+#: Entries that keep their paper, and those that are kept for their records alone.
+PAPERS = ("embedding-norm", "replication-final")
+RECORDS_ONLY = ("ladder-0.2m-first", "modern-embedding-norm-coarse")
+#: The studies of the programme's paper, in its order.
+PROGRAMME = (
+    "replication-final", "embedding-norm", "embedding-norm-smooth", "embedding-norm-rescue", "embedding-norm-bpe-why",
+    "ladder-0.2m", "ladder-0.7m", "ladder-1.6m", "ladder-2.5m", "modern-embedding-norm", "embedding-norm-bpe-tuned",
+)  # fmt: skip
+PROGRAMME_TEXT = Path(__file__).parents[2] / "studies" / "embedding-norm.md"
 
 
 def main() -> None:
-    """One entry per results folder."""
+    """The entries that were named, or all of them and the programme's paper."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "gallery")
-    parser.add_argument(
-        "--records-only", action="store_true", help="leave page, paper and tables of an entry as they are"
-    )
+    parser.add_argument("entries", nargs="*", help="names of entries, or results folders; default: all entries")
+    parser.add_argument("--out", type=Path, default=GALLERY)
     options = parser.parse_args()
-    for folder in options.results:
-        ablationlab("analyze", folder)
-        if not options.records_only:
-            ablationlab("report", folder)
-        entry = options.out / folder.resolve().name
-        if not options.records_only:
-            shutil.rmtree(entry, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        for entry in options.entries or sorted(path.parent.name for path in GALLERY.glob(f"*/{RECORDS}")):
+            folder = results(entry, Path(scratch))
+            make(folder, options.out / folder.name)
+        if not options.entries:
+            programme(Path(scratch), options.out / "programme")
+
+
+def results(entry: str, scratch: Path) -> Path:
+    """A results folder: *entry* itself, or what the records of the entry of that name unpack to."""
+    if (Path(entry) / "plan.lock").exists():
+        return Path(entry).resolve()
+    folder = scratch / entry
+    if not folder.exists():
+        with tarfile.open(GALLERY / entry / RECORDS) as archive:
+            archive.extractall(folder, filter="data")
+    return folder
+
+
+def make(folder: Path, entry: Path) -> None:
+    ablationlab("analyze", folder)
+    replication = folder / "replication.json"
+    if replication.exists():
+        ablationlab("replicate", json.loads(replication.read_text())["table"], "--no-report", "--results", folder)
+    shutil.rmtree(entry, ignore_errors=True)
+    entry.mkdir(parents=True)
+    if entry.name not in RECORDS_ONLY:
+        ablationlab("report", folder)
+        shutil.copy(folder / "report.html", entry)
+        (entry / "tables").mkdir()
+        for table in TABLES:
+            if (folder / "tables" / f"{table}.csv").exists():
+                shutil.copy(folder / "tables" / f"{table}.csv", entry / "tables")
+    if entry.name in PAPERS:
+        shutil.copy(folder / "paper.pdf", entry)
+    shutil.copy(folder / "verdict.json", entry)
+    pack(folder, entry / RECORDS)
+    print(
+        f"{entry.name}: {sum(path.stat().st_size for path in entry.rglob('*') if path.is_file()) / 1e6:.2f} MB",
+        flush=True,
+    )
+
+
+def programme(scratch: Path, entry: Path) -> None:
+    with tempfile.TemporaryDirectory() as out:
+        folders = [results(name, scratch) for name in PROGRAMME]
+        ablationlab("paper", *folders, "--out", out, "--text", PROGRAMME_TEXT)
         entry.mkdir(parents=True, exist_ok=True)
-        for name in KEPT if not options.records_only else ("verdict.json",):
-            source = folder / name
-            if source.is_dir():
-                (entry / name).mkdir()
-                for table in [source / f"{table}.csv" for table in TABLES]:
-                    if table.exists():
-                        shutil.copy(table, entry / name)
-            elif source.exists():
-                shutil.copy(source, entry / source.name)
-        pack(folder, entry / "records.tar.xz")
-        size = sum(path.stat().st_size for path in entry.rglob("*") if path.is_file())
-        print(f"{entry}: {size / 1e6:.2f} MB")
+        for name in ("paper.pdf", "claims.json"):
+            shutil.copy(Path(out) / name, entry)
 
 
-def ablationlab(verb: str, folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "ablationlab", verb, str(folder)], check=True, stdout=subprocess.DEVNULL)
+def ablationlab(*words: str | Path) -> None:
+    subprocess.run([sys.executable, "-m", "ablationlab", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
 
 def pack(folder: Path, path: Path) -> None:
