@@ -387,6 +387,9 @@ def test_what_is_no_part_of_the_study_is_listed_and_breaks_no_link(folder, cli):
         "runs/unplanned/run.json",
         f"runs/{RUN}/mine.txt",
         "evaluation/tasks/x/items.jsonl",
+        "amendments/00001.json",
+        "energy/1.json",
+        "use/other.py",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
@@ -397,6 +400,9 @@ def test_what_is_no_part_of_the_study_is_listed_and_breaks_no_link(folder, cli):
         "runs/unplanned",
         "runs/*/mine.txt",
         "evaluation/tasks/x/items.jsonl",
+        "amendments/00001.json",
+        "energy/1.json",
+        "use/other.py",
     }
     code, output, _ = cli("verify", folder)
     assert (code, output.splitlines()[-1]) == (0, "The chain holds.")

@@ -245,7 +245,7 @@ def _unknown(results: Results) -> Iterator[Link]:
     for kind, digits in ((LOOKS, 1), (AMENDMENTS, 4), (ENERGY, 4)):
         if (place := folder.path / kind).is_dir():
             others = sorted(set(place.iterdir()) - set(numbered(place, digits)))
-            found += [(f"{kind}/{path.name}", "is not named as a record is: it is not read") for path in others]
+            strange += [(f"{kind}/{path.name}", "is not named as a record is: it is not read") for path in others]
     if results.suite is not None:
         tasks = (results.folder / SUITE).parent
         files = sorted(path.relative_to(tasks).as_posix() for path in tasks.rglob("*") if not path.is_dir())
