@@ -23,7 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import warm
-from ablationlab.analysis import wording
+from ablationlab.analysis import TableOptions, analyze, read_table, wording
+from ablationlab.analysis.verdict import decide
 from ablationlab.core import format
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
@@ -455,6 +456,31 @@ def test_a_guard_is_told_by_its_margin_and_not_as_a_difference(tmp_path, shift, 
     (told,) = re.findall(r"With layernorm, final gradient norm is [^:]*: ([^.]*\.\d+[^.]*)\. ", text)
     assert words in told
     assert "significant" not in told
+
+
+def test_arms_that_share_no_seed_are_told_without_pairs(tmp_path):
+    rows = [f"base,{seed},{2.3 + 0.01 * seed}" for seed in range(5)]
+    rows += [f"new,{100 + seed},{'diverged' if seed == 2 else 2.2 + 0.01 * seed}" for seed in range(5)]
+    (tmp_path / "runs.csv").write_text("\n".join(["variant,seed,val_loss", *rows]) + "\n")
+    options = TableOptions.checked(baseline="base", primary="val_loss", lower=("val_loss",), unpaired=True)
+    analysis = analyze(read_table(tmp_path / "runs.csv", options))
+    analysis.replace(tmp_path / "analysis.json")
+    decide(analysis).replace(tmp_path / "verdict.json")
+    text = prose(tmp_path)
+    assert "0 of 5 runs with the baseline and 1 of 5 with new were unstable" in text
+    assert "Newcombe's interval for independent proportions" in text
+    assert "One of ten runs was unstable" in text
+    assert "new diverged in one run, and nothing that is shown outweighs it." in text
+    assert "mean ± standard deviation over the runs of the arm" in text
+    for untrue in (
+        "five pairs",
+        "Pairs are missing",
+        "Tango",
+        "bootstrap over seeds",
+        "seeds where the baseline did not",
+        "over pairs",
+    ):
+        assert untrue not in text, untrue
 
 
 def test_a_caveat_names_the_arms_that_it_is_about(tmp_path):

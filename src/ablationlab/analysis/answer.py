@@ -239,7 +239,7 @@ def group_sentence(
         case Decision.KEEP_PROVISIONALLY:
             return (
                 keep,
-                f"{worse} diverged on seeds where the baseline did not, and nothing that is shown outweighs it.",
+                f"{worse} diverged {_alone_in(analysis, first)}, and nothing that is shown outweighs it.",
             )
         case Decision.KEEP_BASELINE:
             verb = "are" if several else "is"
@@ -279,6 +279,13 @@ def group_sentence(
             )
         case Decision.NO_VERDICT:
             return f"No verdict{where} on {names}.", "Nothing that was measured can tell models apart here."
+
+
+def _alone_in(analysis: Analysis, decided: VariantVerdict) -> str:
+    """Where a variant diverged alone; arms that share no seed have only runs."""
+    main = main_comparison(analysis, decided)
+    unpaired = main is not None and main.design == "unpaired"
+    return "in some of its runs" if unpaired else "on seeds where the baseline did not"
 
 
 def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: bool) -> tuple[str, str]:

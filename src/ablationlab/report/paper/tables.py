@@ -78,6 +78,7 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
     metrics = len({decided.primary.metric for _, decided in every if decided.primary is not None}) > 1
     comparisons = [decided.primary for _, decided in every[:most] if decided.primary is not None]
     levels = {interval.level for interval in map(_bootstrap, comparisons) if interval is not None}
+    unpaired = any(comparison.design == "unpaired" for comparison in comparisons)
     rows: list[Cells] = []
     for study, decided in every[:most]:
         verdict = decided.verdict
@@ -90,10 +91,10 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
                 Column("regime", "Regime", printed=several): Cell.name(verdict.regime),
                 Column("variant", "Variant"): Cell.name(verdict.variant),
                 Column("metric", "Metric", printed=metrics): metric,
-                Column("n", "Pairs", "right"): n,
+                Column("n", "n" if unpaired else "Pairs", "right"): n,
                 Column("delta", "Difference", "right"): delta,
                 Column("interval", "Deciding interval", "right"): interval,
-                Column("bootstrap", _at_level("bootstrap", levels), "right"): bootstrap,
+                Column("bootstrap", _at_level("bootstrap", levels), "right", printed=bool(levels)): bootstrap,
                 Column("d_z", "Effect size", "right"): d_z,
                 Column("p", "Adjusted p", "right"): p,
                 Column("decision", "Verdict"): Cell.of(verdict.decision, word),
