@@ -530,13 +530,14 @@ def test_the_layout_sees_a_table_above_one_of_a_lower_number(tmp_path):
 
 
 def test_captions_do_not_tell_what_to_do_on_the_page(monkeypatch):
-    from ablationlab.report.charts.theme import Figure, Hint
+    from ablationlab.report.charts.theme import Figure, PageSentence
     from ablationlab.report.paper import figures
 
     svg = '<svg width="10" height="5"></svg>'
     monkeypatch.setattr(figures, "column_svg", lambda *_: svg)
-    sentences = ("Rings.", Hint("Point at a ring for its regime."), "", "Bars are intervals.")
+    rings = PageSentence("Rings of the selected seeds.", printed="Rings of seeds.")
+    sentences = (rings, PageSentence("Point at a ring for its regime."), "", "Bars are intervals.")
     drawn = Figure("tradeoff", "T", sentences, chart=None, data={})
     (picture,) = figures._drawn([(figures.FOREST, drawn)], print)
-    assert drawn.caption == "Rings. Point at a ring for its regime. Bars are intervals."
-    assert picture.caption == "Rings. Bars are intervals."
+    assert drawn.caption == "Rings of the selected seeds. Point at a ring for its regime. Bars are intervals."
+    assert picture.caption == "Rings of seeds. Bars are intervals."

@@ -21,7 +21,7 @@ from ablationlab.report.charts.theme import (
     QUIET,
     RULE,
     Figure,
-    Hint,
+    PageSentence,
     Tables,
     drawn_seeds,
     drawn_words,
@@ -157,9 +157,9 @@ def _levels(levels: list[dict[str, Any]]) -> str:
 
 
 _BAND = (
-    "Line: mean over the selected seeds.",
+    PageSentence("Line: mean over the selected seeds.", printed="Line: mean over seeds."),
     "Band: their range, lowest to highest; it is not a confidence interval.",
-    Hint("Point at a seed's line to follow it. Drag to move, Shift and wheel to zoom, double click to reset."),
+    PageSentence("Point at a seed's line to follow it. Drag to move, Shift and wheel to zoom, double click to reset."),
 )
 
 

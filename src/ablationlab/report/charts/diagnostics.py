@@ -12,7 +12,9 @@ from ablationlab.report.charts.curves import round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
+    RANGE_OF_SEEDS,
     Figure,
+    PageSentence,
     Tables,
     figure,
     mean_and_range,
@@ -68,8 +70,10 @@ def _figures(results: Results, view: ProbeChart, readings: list[ProbeValue]) -> 
 
 
 _HOW = {
-    "steps": "Line: mean over the selected seeds; band: their range.",
-    "depth": "Line: mean over the selected seeds; marks: seeds.",
+    "steps": RANGE_OF_SEEDS,
+    "depth": PageSentence(
+        "Line: mean over the selected seeds; marks: seeds.", printed="Line: mean over seeds; marks: seeds."
+    ),
     "groups": "Marks: seeds.",
     "values": "Each column of marks: one seed.",
     "spread": "Thin line: lowest to highest quantile on record; thick: the middle half; tick: the median. Means over seeds.",

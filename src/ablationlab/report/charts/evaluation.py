@@ -17,6 +17,7 @@ from ablationlab.report.charts.theme import (
     BY_VARIANT,
     INK,
     QUIET,
+    RANGE_OF_SEEDS,
     RULE,
     Figure,
     Tables,
@@ -231,7 +232,7 @@ def _binned(
         regime=regime,
         key=f"loss-{key}",
         title=title,
-        sentences=("Line: mean over the selected seeds; band: their range.",),
+        sentences=(RANGE_OF_SEEDS,),
         alt=f"{title}, by variant.",
         height=260,
     )

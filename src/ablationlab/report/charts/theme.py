@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ablationlab.core.format import count
 from ablationlab.records.storage import slug
@@ -63,10 +63,21 @@ DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [3, 5], [6, 2, 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
 
 
-class Hint(str):
-    """A sentence of a caption that tells what to do on the page."""
+class PageSentence(str):
+    """A sentence of a caption about what a reader can do on the page, and what is *printed* in its place."""
 
-    __slots__ = ()
+    printed: str
+
+    def __new__(cls, text: str, *, printed: str = "") -> Self:
+        made = super().__new__(cls, text)
+        made.printed = printed
+        return made
+
+
+#: What most charts of a mean draw.
+RANGE_OF_SEEDS = PageSentence(
+    "Line: mean over the selected seeds; band: their range.", printed="Line: mean over seeds; band: their range."
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +109,8 @@ class Figure:
     @property
     def printed_caption(self) -> str:
         """What stands below it on paper."""
-        return " ".join(text for text in self.sentences if text and not isinstance(text, Hint))
+        texts = (text.printed if isinstance(text, PageSentence) else text for text in self.sentences)
+        return " ".join(filter(None, texts))
 
     @cached_property
     def bare(self) -> dict[str, Any]:
