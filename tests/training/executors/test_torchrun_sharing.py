@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.probes import PROBES
+from ablationlab.training.executors import torchrun
 from ablationlab.training.executors.job import Job, refuse_failures
 from ablationlab.training.loop import StackTrainer
 from ablationlab.training.run_state import begin_record
@@ -227,3 +229,20 @@ def test_what_happened_to_several_runs_in_the_same_words_is_said_once(begun_by_t
         f"  {plan.stacks[0][0]}, {plan.stacks[2][0]}: the disk is full",
         f"  {plan.stacks[1][0]}: its worker was killed",
     ]
+
+
+def test_an_empty_entry_of_the_path_does_not_give_ranks_the_current_folder(monkeypatch):
+    """As an interactive Python has one; in PYTHONPATH it means the folder that one stands in."""
+    given = {}
+
+    def start(*_: object, env: dict[str, str], **__: object) -> None:
+        given.update(env)
+        raise OSError
+
+    monkeypatch.setattr(torchrun.subprocess, "Popen", start)
+    monkeypatch.setattr(torchrun.JobFile, "of", lambda *_: SimpleNamespace(model_dump_json=lambda: "{}"))
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    job = SimpleNamespace(plan=SimpleNamespace(execution=SimpleNamespace(threads=1)))
+    with pytest.raises(OSError):
+        torchrun._launch(job, [0], 2, lambda _: None, lambda: False)
+    assert "" not in given["PYTHONPATH"].split(os.pathsep)
