@@ -607,10 +607,6 @@ def test_a_corpus_given_by_path_is_taken_relative_to_the_study_file(study_file, 
     assert load_study(study_file({"data.corpus": "tiny-shakespeare"})).data.corpus == "tiny-shakespeare"
 
 
-def test_a_home_that_does_not_exist_is_a_study_error(study_file):
-    assert "data.corpus" in refusal(study_file({"data.corpus": "~no-such-user-here/a.txt"}))
-
-
 def test_a_path_that_no_system_can_hold_is_a_study_error(study_file):
     path = study_file()
     text = path.read_text()

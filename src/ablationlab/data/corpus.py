@@ -244,7 +244,7 @@ def load_component(corpus: str, weight: float, config: DataConfig) -> TokenizedC
         raise DataError(
             f"corpus {corpus}: data.validation = {config.validation} holds out {count(held_out)} tokens, and every run is "
             f"validated on all of them; at most {count(LONGEST_VALIDATION)} are allowed: use "
-            f"{LONGEST_VALIDATION / manifest.tokens:.2g} or less"
+            f"{0.95 * LONGEST_VALIDATION / manifest.tokens:.2g} or less"  # also after rounding to two digits
         )
     tokenizer = manifest.tokenizer.make()
     validation = prepared.tokens[cut : manifest.tokens]
