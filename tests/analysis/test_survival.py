@@ -69,5 +69,5 @@ def test_nothing_is_said_where_no_run_diverged_or_its_length_is_not_known():
 def test_the_table_says_what_is_registered_and_what_is_not():
     table = stability_table(made())
     assert "exploratory and decides nothing" in table.note
-    assert "Registered: " in table.note
+    assert "Registered, by exact McNemar tests: " in table.note
     assert [column.title for column in table.columns][-2:] == ["Diverged at step", "Earlier p"]

@@ -265,9 +265,11 @@ def test_an_error_from_elsewhere_has_no_place():
 
 def test_changed_code_is_another_study(tmp_path):
     first = load_study(study_with(tmp_path, NARROW))
+    assert parse_study(first.model_dump(mode="json")) == first
     second = load_study(study_with(tmp_path, NARROW + "# another line\n"))
     assert first.hash != second.hash
-    assert parse_study(first.model_dump(mode="json")) == first
+    with pytest.raises(StudyError, match="mine.py has changed since the study was planned"):
+        parse_study(first.model_dump(mode="json"))
 
 
 def test_a_file_that_changes_after_it_was_found_is_refused(tmp_path):
