@@ -19,6 +19,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.seal import RunSeal
 from ablationlab.records.settings import UsedCode
 from ablationlab.records.storage import sha256_file
+from ablationlab.records.table_curves import TABLE_CURVES
 from ablationlab.records.verdict import Decision, Verdict
 from ablationlab.report.chain import chain
 from ablationlab.report.live import Live
@@ -365,6 +366,14 @@ def test_copies_of_the_studys_own_code_are_hashed(tmp_path):
     assert broken(tmp_path)["use/mine.py"] == "is not as the plan sealed it"
     code.unlink()
     assert broken(tmp_path)["use/mine.py"] == "is missing"
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_curves_that_are_no_file_are_named_and_not_waited_for(folder, put):
+    put(folder / TABLE_CURVES)
+    results = Results.open(folder)
+    assert results.table_runs == ()
+    assert "is not a regular file" in results.reader.damage[TABLE_CURVES].text
 
 
 def test_items_of_tasks_are_hashed(folder):

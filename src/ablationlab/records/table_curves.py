@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.storage import replace
+from ablationlab.records.storage import open_regular, replace
 
 if TYPE_CHECKING:
     from ablationlab.records.run import FloatArray
@@ -75,7 +75,8 @@ def read_table_curves(path: Path) -> tuple[TableRun, ...]:
     import pyarrow.parquet as pq
 
     try:
-        columns = pq.ParquetFile(path).read(list(COLUMNS), use_threads=False).to_pydict()
+        with open_regular(path) as file:  # a pipe would never end
+            columns = pq.ParquetFile(file).read(list(COLUMNS), use_threads=False).to_pydict()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RecordError(f"cannot be read as the curves of a table: {error}", path) from error
     runs: dict[tuple[str, str, str, str], dict[str, dict[int, float]]] = {}

@@ -253,6 +253,8 @@ def _program_file(word: Any, folder: Path) -> Any:
 def _resolved(corpus: str, folder: Path, source: str, key: str) -> str:
     if not looks_like_path(corpus):
         return corpus
+    if str(with_home(corpus)).startswith("~"):
+        raise StudyError(source, [Problem(key, "is no usable path: there is no such home", repr(corpus))])
     try:
         return str(user_path(corpus, folder))
     except (ValueError, OSError) as error:
