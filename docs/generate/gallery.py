@@ -105,7 +105,7 @@ def ablationlab(*words: str | Path) -> None:
 
 def pack(folder: Path, path: Path) -> None:
     """The same bytes whoever packs: names in order, no owners, no times."""
-    with tarfile.open(path, "w:xz", preset=6) as archive:
+    with tarfile.open(path, "w:xz", preset=9) as archive:
         for file in sorted(folder.rglob("*")):
             place = file.relative_to(folder)
             if file.is_file() and not LEFT_OUT & set(place.parts):
