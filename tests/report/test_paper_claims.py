@@ -16,6 +16,7 @@ import pytest
 from ablationlab.core.errors import AblationLabError, StudyError
 from ablationlab.pipeline import conclude
 from ablationlab.records.metrics import metric_name
+from ablationlab.records.plan import Declaration
 from ablationlab.records.results import Results
 from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
 from ablationlab.report.convert import fullest, typst_compiler
@@ -447,6 +448,22 @@ def test_a_formula_is_cut_only_where_the_rest_is_said_elsewhere():
     assert short_formula("LN(E_tok) = (x - mean) / sqrt(var + 1e-5)", 1e-5) == "LN(E_tok), ε = 10⁻⁵"
     assert short_formula("x - mean(x), x = E_tok + E_pos", None) == "x - mean(x), x = E_tok + E_pos"
     assert short_formula("E_tok + E_pos", None) == "E_tok + E_pos"
+    assert short_formula("y = max(x A, x B) D", None) == "y = max(x A, x B) D"
+
+
+def test_a_formula_with_positions_is_told_only_of_models_that_add_them():
+    learned = ModelConfig(layers=1, width=16, heads=4, context=16, position="learned")
+    declared = Declaration(formula="RMSNorm(E_tok + E_pos)")
+    assert declared.formula_in(learned) == "RMSNorm(E_tok + E_pos)"
+    assert declared.formula_in(learned.model_copy(update={"position": "rotary"})) == ""
+    assert Declaration(formula="y = relu(x A)² D").formula_in(learned.model_copy(update={"position": "rotary"}))
+
+
+def test_settings_are_told_without_python():
+    told = [
+        setting_words(key, value) for key, value in (("betas", (0.9, 0.99)), ("clip", None), ("options", {"pieces": 3}))
+    ]
+    assert told == ["betas 0.9, 0.99", "clip none", "options pieces = 3"]
 
 
 def test_settings_of_an_arm_are_told_in_words():

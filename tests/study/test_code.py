@@ -268,7 +268,7 @@ def test_changed_code_is_another_study(tmp_path):
     assert parse_study(first.model_dump(mode="json")) == first
     second = load_study(study_with(tmp_path, NARROW + "# another line\n"))
     assert first.hash != second.hash
-    with pytest.raises(StudyError, match="mine.py has changed since the study was planned"):
+    with pytest.raises(StudyError, match=r"mine\.py has changed since the study was planned"):
         parse_study(first.model_dump(mode="json"))
 
 

@@ -198,6 +198,11 @@ class Declaration(StoredValue):
     flops: bool = False
     data: dict[str, Any] = Field(default_factory=dict)
 
+    def formula_in(self, model: ModelConfig | None) -> str:
+        """The formula, unless it has an E_pos and *model* adds no position to the embedding."""
+        added = model is None or model.position in ("learned", "sinusoidal")
+        return self.formula if added or "E_pos" not in self.formula else ""
+
     def moved(self, place: Callable[[str], str]) -> Self:
         """With other paths of corpora."""
         return self.model_copy(update={"data": with_paths(self.data, place)}) if self.data else self

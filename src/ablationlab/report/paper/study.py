@@ -244,10 +244,10 @@ class StudyView:
             flat = flattened(run.settings)
             return "; ".join(f"{key} = {_value(flat[key])}" for key in declared.settings if key in flat)
         rate = [setting_words("lr", run.training.lr)] if variant in (one.variant for one in self.own_rates) else []
-        if declared.formula:
+        if formula := declared.formula_in(run.model):
             front = run.model.front
             eps = front.eps if front.norm in ("layernorm", "rmsnorm") else None
-            return ", ".join([short_formula(declared.formula, eps), *rate])
+            return ", ".join([short_formula(formula, eps), *rate])
         base = self.first_run(self.baseline)
         if variant == self.baseline and self.plan.study.factors is not None:
             return "the first level of every factor"
@@ -743,10 +743,10 @@ def setting_words(key: str, value: object) -> str:
 
 
 def short_formula(formula: str, eps: float | None) -> str:
-    """``LN(E_tok + E_pos), ε = 10⁻⁵``: without what the name of the norm says; a formula that says what x is stays whole."""
-    if ", x = " in formula:
+    """``LN(E_tok + E_pos), ε = 10⁻⁵``: a norm with *eps* without what its name says; one that says what x is stays whole."""
+    if eps is None or ", x = " in formula:
         return formula
-    return formula.split(" = ")[0] + ("" if eps is None else f", ε = {format.setting(eps)}")
+    return f"{formula.split(' = ')[0]}, ε = {format.setting(eps)}"
 
 
 def front_words(model: ModelConfig, baseline: ModelConfig) -> list[str]:
@@ -788,6 +788,12 @@ def _calibrated(training: Mapping[str, Any], found: Calibrated) -> dict[str, Any
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(_flat(value)) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_value, value)) or "none"
+    if value is None:
+        return "none"
     return format.setting(float(value)) if isinstance(value, int | float) else str(value)
 
 

@@ -92,7 +92,9 @@ def variant_table(results: Results, plan: Plan) -> Table:
             {
                 Column("variant", "Variant"): Cell.name(variant),
                 Column("regime", "Regime", printed=several): Cell.name(regime),
-                Column("formula", "Input to block 1", printed=formulas): declared.formula,
+                Column("formula", "Formula", printed=formulas): declared.formula_in(
+                    None if recipe is None else recipe.model
+                ),
                 Column("meaning", "Meaning"): declared.about,
                 Column("parameters", "Parameters", "right", printed=ours): Cell.of(
                     None if budget is None else budget.parameters, count
@@ -113,7 +115,7 @@ def variant_table(results: Results, plan: Plan) -> Table:
             }
         )
     title = (
-        "The arms: input of the first block, parameters, the budget of one run, and the settings a variant may change."
+        "The arms: formula, parameters, the budget of one run, and the settings a variant may change."
         if ours
         else "The arms, and the settings a variant may change. Budgets are the trainer's and not checked."
     )

@@ -26,7 +26,7 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
     rows = [
         (
             row.regime,
-            f"{row.multiple:+g}".replace("+0", "0"),
+            ("+" if row.multiple > 0 else "") + setting(row.multiple),
             setting(row.effect),
             *(percent(row.decisions.get(decision)) for decision in decisions),
             *([fixed(row.seeds, 1)] if study.design is not None else []),
