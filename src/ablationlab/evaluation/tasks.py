@@ -192,7 +192,7 @@ def write_suite(context: EvaluationContext, lengths: Sequence[int], report: Call
     others = [t for t in known.values() if (t.task, t.template, t.fewshot) not in superseded]
     every = sorted([*listed.values(), *others], key=lambda t: (t.fewshot, t.task, t.template, t.task_hash))
     written = sorted([*path.parent.glob("tasks/*/*.jsonl"), *path.parent.glob("tasks/*/task.yaml")])
-    # The definitions of what is asked now were written anew, perhaps by a later version than before.
+    # The definitions of what is asked now may have been rewritten by a later version.
     anew = tuple(f"-{task_hash[:12]}/task.yaml" for task_hash in listed)
     kept = {name: sha256 for name, sha256 in before.files.items() if not name.endswith(anew)}
     files = {file.relative_to(path.parent).as_posix(): sha256_file(file) for file in written} | kept

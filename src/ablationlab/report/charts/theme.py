@@ -381,7 +381,7 @@ def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scal
     return alt.Scale(type="symlog", constant=usual), decades(known, usual), SYMLOG_WORDS
 
 
-#: Beyond so many decades, an axis marks powers of ten alone: the nine lines of every decade would be a grey band.
+#: Beyond this number of decades, an axis marks powers of ten alone: the nine lines of every decade would be a grey band.
 MOST_DECADES = 4
 
 
