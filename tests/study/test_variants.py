@@ -197,7 +197,9 @@ BAD = [
     ({"x": {"data": {"tokenizer": "chr"}}}, "variants.x.data.tokenizer", "did you mean 'char'?"),
     ({"x": {"from": "rmsnrm"}}, "variants.x.from", "did you mean 'rmsnorm'?"),
     ({"x": {"modle": {}}}, "variants.x.modle", "did you mean 'model'?"),
-    ({"x": {"about": "nothing"}}, "variants.x", "changes nothing"),
+    ({"x": {"about": "nothing"}}, "variants.x", "changes nothing; write what it changes, such as training."),
+    ({"x": {}}, "variants.x", "its table is empty, and no known variant has this name; write what it changes"),
+    ({"rmsnrm": {}}, "variants.rmsnrm", "did you mean 'rmsnorm'?"),
     ({"x": {"model": {"preset": "gpt2-small"}}}, "variants.x.model.preset", "write its settings"),
     ({"layernorm": {"model": {"tied": False}}}, "variants.layernorm", "is a known variant"),
     ({"x": {"from": "y"}, "y": {"from": "x"}}, "variants.x.from", "x -> y -> x"),
@@ -210,6 +212,22 @@ def test_a_mistake_in_a_table_is_named_where_it_is_written(study_table, tables, 
     with pytest.raises(StudyError) as caught:
         parse_study(study_table({"variants": {"none": {}, **tables}}))
     assert text in {problem.key: str(problem) for problem in caught.value.problems}[key]
+
+
+def test_an_empty_table_of_the_baseline_is_told_what_makes_it_one(study_table):
+    with pytest.raises(StudyError) as caught:
+        parse_study(study_table({"baseline": "plain", "variants": {"plain": {}, "rmsnorm": {}}}))
+    (problem,) = caught.value.problems
+    assert problem.key == "variants.plain"
+    assert 'for the study\'s own settings, write about = "what it is"' in str(problem)
+    told = {"plain": {"about": "what it is"}, "rmsnorm": {}}
+    study = parse_study(study_table({"baseline": "plain", "variants": told}))
+    assert variants_of(study)["plain"].table.settings == {}
+
+
+def test_the_words_of_none_are_true_of_every_study():
+    assert "norm" not in VARIANTS["none"].table.about
+    assert VARIANTS["none"].table.settings == {}
 
 
 def test_every_mistake_of_every_table_is_named_at_once(study_table):

@@ -103,10 +103,17 @@ def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         for position, name in enumerate(listed)
         if isinstance(name, str) and name not in tables
     }
-    for key, name in names.items():
-        if isinstance(name, str) and name not in known:
-            yield Problem.unknown(key, "variant", name, known)
     baseline = data.get("baseline")
+    for key, name in names.items():
+        if not isinstance(name, str) or name in known:
+            continue
+        problem = Problem.unknown(key, "variant", name, known)
+        if key == f"variants.{name}":
+            how = _BASELINE_TABLE if name == baseline else _ARM_TABLE
+            text = f"its table is empty, and no known variant has this name; {how}"
+            problem = replace(problem, message=text, value=None)
+        if key != "baseline" or name not in listed:  # reported where it is listed
+            yield problem
     if isinstance(baseline, str) and baseline in known and listed and baseline not in listed:
         yield Problem("variants", f"the baseline {baseline!r} must be one of them")
     for name in listed:
@@ -115,6 +122,10 @@ def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"variants.{name}", "is not a valid name of a variant", repr(name), allowed)
     yield from _table_problems(data, tables, known)
 
+
+#: What to write into the table of a variant that says nothing yet.
+_BASELINE_TABLE = 'for the study\'s own settings, write about = "what it is"'
+_ARM_TABLE = "write what it changes, such as training.weight_decay = 0.0; only the baseline may change nothing"
 
 # Names of folders begin with it.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,59}")
@@ -134,7 +145,7 @@ def _table_problems(data: Mapping[str, Any], tables: dict[str, Any], known: Sequ
         elif read[name].base is not None and read[name].base not in known:
             yield Problem.unknown(f"variants.{name}.from", "variant", str(read[name].base), known)
         elif read[name].base is None and not read[name].settings and name != data.get("baseline"):
-            yield Problem(f"variants.{name}", "changes nothing", None, "overrides of model, training and data, or from")
+            yield Problem(f"variants.{name}", f"changes nothing; {_ARM_TABLE}")
         if "preset" in read[name].model:
             yield Problem(f"variants.{name}.model.preset", "a variant cannot take another preset; write its settings")
         if "lr" in read[name].training and data.get("sweep"):
