@@ -28,8 +28,8 @@ def unfolded(page: str) -> str:
     assert packed is not None
     folds = json.loads(zlib.decompress(base64.b64decode(packed[1])))["folds"]
     return re.sub(
-        r'(<tr class="detail" id="(\w+)-more" hidden><td[^>]*>)',
-        lambda place: place[1] + folds[place[2]],
+        r'(<tbody id="(\w+)".*?</button></td></tr>)',
+        lambda place: f"{place[1]}<tr><td>{folds[place[2]]}</td></tr>",
         page,
     )
 

@@ -98,6 +98,49 @@ def test_the_gap_is_paired_by_seed_and_step(results: Results):
     assert max(abs(row["y"]) for row in drawn) == 0
 
 
+def without_metrics(folder: Path) -> Results:
+    for path in folder.glob("runs/*/metrics.jsonl"):
+        path.unlink()
+    return Results.open(folder)
+
+
+def test_without_metrics_losses_are_drawn_from_the_results(tmp_path: Path):
+    made(tmp_path)
+    results = without_metrics(tmp_path)
+    figures = curves.curves(results)
+    assert [figure.key for figure in figures] == ["curve-loss", "curve-gap"]  # no gradient norm
+    run = results.runs[0]
+    drawn = {row["step"]: row["y"] for row in table(figures[0], "run", "step", "y") if row["run"] == run.id}
+    curve = run.result.course.curve
+    assert list(drawn) == list(curve.steps)
+    np.testing.assert_allclose(list(drawn.values()), curve.losses, rtol=1e-4)
+    for figure in figures:
+        assert "drawn from the thinned curves in result.json, at most 100 points of each run" in figure.printed_caption
+        assert "Left out" not in figure.caption
+    assert run.curves == {}  # nobody takes it for the file
+
+
+def test_runs_that_ended_early_are_drawn_at_the_steps_of_the_others(tmp_path: Path):
+    """Else a mean would jump wherever only they have a point."""
+
+    def early(variant: str, regime: str, seed: int) -> list[float]:
+        return [4.0 - 0.01 * step for step in range(37 if (variant, seed) == ("layernorm", 2) else 300)]
+
+    build(tmp_path, study(variants=["none", "layernorm"], seeds=[1, 2, 3]), curves=early)
+    with_analysis(Results.open(tmp_path), say=lambda text: None)
+    loss, gap = curves.curves(without_metrics(tmp_path))
+    steps = {}
+    for row in table(loss, "run", "step", "y"):
+        steps.setdefault((row["variant"], row["seed"]), []).append(row["step"])
+        assert row["y"] == pytest.approx(4.0 - 0.01 * (row["step"] - 1), abs=0.04)
+    short = steps.pop(("layernorm", "2"))
+    assert len(steps) == 5
+    assert {tuple(found) for found in steps.values()} == {tuple(steps["none", "1"])}
+    assert short == [step for step in steps["none", "1"] if step <= 37]
+    assert {row["seed"] for row in table(gap, "run", "step", "y")} == {"1", "3"}
+    assert "Left out: pairs with a run that made fewer steps than others." in gap.caption
+
+
 def test_thinning_keeps_ends_spikes_and_the_budget():
     steps = list(range(1, 100_001))
     kept = thinned(steps, 500, keep=[777, 778])

@@ -12,8 +12,10 @@ import pytest
 from ablationlab.analysis.wording import corrections
 from ablationlab.records.results import Results
 from ablationlab.report.charts.tradeoff import tradeoff
+from ablationlab.report.make import with_analysis
 from ablationlab.report.page.build import page_html
 from ablationlab.report.page.sentences import efficiency, ngrams
+from analysis.builder import build, study
 
 from .maker import made, unfolded
 
@@ -89,15 +91,30 @@ def test_of_several_regimes_the_one_whose_loss_is_told_is_named(tmp_path):
     )
 
 
-def test_curves_that_were_not_kept_are_not_announced(tmp_path):
+def test_curves_that_were_not_kept_are_drawn_from_the_results_and_the_page_says_so(tmp_path):
     results = made(tmp_path)
-    assert "Loss and gradient norm along training." in text_of(results)
+    page = text_of(results)
+    assert "Loss and gradient norm along training." in page
+    assert "charts of single runs from metrics.jsonl" in page
     for run in (tmp_path / "runs").iterdir():
         (run / "metrics.jsonl").unlink()
     page = text_of(Results.open(tmp_path))
-    assert "Not kept, to save room: metrics.jsonl" in page
-    assert "along training." not in page
+    assert "Not kept, to save room: metrics.jsonl of all twelve runs that ended" in page
+    assert "The loss is drawn from the thinned curve in each result.json." in page
+    assert "Loss along training." in page
     assert "charts of single runs from metrics.jsonl" not in page
+    assert "curves from result.json." in page
+
+
+def test_without_a_curve_in_any_result_none_is_announced(tmp_path):
+    build(tmp_path, study(variants=["none", "layernorm"], seeds=[1, 2]), curves=lambda variant, regime, seed: [3.0])
+    for run in (tmp_path / "runs").iterdir():
+        (run / "metrics.jsonl").unlink()
+    page = text_of(with_analysis(Results.open(tmp_path), say=lambda text: None))
+    assert "Not kept, to save room: metrics.jsonl of all four runs that ended, which has the training curves." in page
+    assert "along training." not in page
+    assert "curves from" not in page
+    assert "drawn from" not in page
 
 
 def test_how_levels_are_passed_on_is_told_where_primaries_have_secondaries(tmp_path):

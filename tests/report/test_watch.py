@@ -342,7 +342,12 @@ def test_the_report_is_served_once_it_is_there(tmp_path: Path, serve: Callable[.
 
 def test_a_folder_without_a_plan_yet_is_waited_for(tmp_path: Path, serve: Callable[..., Watcher]):
     server = serve(tmp_path)
-    assert "plan.lock" in json.loads(ask(server, "/data.json")[2])["waiting"]
+    (tmp_path / ".gitignore").touch()
+    waiting = f"Waiting for {tmp_path / 'plan.lock'}, which `ablationlab run` writes when the study begins."
+    assert json.loads(ask(server, "/data.json")[2])["waiting"] == waiting
+    (tmp_path / "calibration").mkdir()
+    calibrating = f"{waiting} Its regimes are calibrated first."
+    assert json.loads(ask(server, "/data.json")[2])["waiting"] == calibrating
     build(tmp_path)
     assert json.loads(ask(server, "/data.json")[2])["finished"] is True
 
@@ -350,6 +355,17 @@ def test_a_folder_without_a_plan_yet_is_waited_for(tmp_path: Path, serve: Callab
 def test_mistakes_are_named(tmp_path: Path, serve: Callable[..., Watcher]):
     with pytest.raises(AblationLabError, match="no such folder"):
         Watcher(tmp_path / "nowhere")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").touch()
+    with pytest.raises(
+        AblationLabError, match=r"home is not a results folder: it has neither plan\.lock nor analysis\.json"
+    ):
+        Watcher(tmp_path / "home", port=0)
+    (tmp_path / "home" / "letter.txt").rename(tmp_path / "home" / "plan.lock")
+    with pytest.raises(AblationLabError, match="neither a plan nor an analysis can be read"):
+        Watcher(tmp_path / "home", port=0)
+    tmp_path = tmp_path / "study"
+    tmp_path.mkdir()
     taken = serve(tmp_path)
     with pytest.raises(AblationLabError, match=f"port {taken.port}.*--port"):
         Watcher(tmp_path, port=taken.port)

@@ -25,6 +25,20 @@ from ablationlab.stats.stability import spike_score
 SPEED_SECONDS = 120.0
 
 
+#: What a study may write before it seals its plan.
+_BEFORE_THE_PLAN = frozenset({"study.lock", "calibration", "locks", "use", "energy"})
+
+
+def may_begin(folder: Path) -> bool:
+    """Whether a folder without a plan is empty, or holds nothing but what comes before a plan; hidden files do not count."""
+    return all(path.name in _BEFORE_THE_PLAN or path.name.startswith(".") for path in folder.iterdir())
+
+
+def _waits_for(folder: Path) -> str:
+    calibrates = " Its regimes are calibrated first." if (folder / "calibration").is_dir() else ""
+    return f"Waiting for {folder / 'plan.lock'}, which `ablationlab run` writes when the study begins.{calibrates}"
+
+
 class Live:
     """Reads a results folder again and again, opening only what changed."""
 
@@ -39,7 +53,7 @@ class Live:
         try:
             results = Results.open(self.folder, cache=self.cache)
         except AblationLabError as error:
-            return {"waiting": str(error)}
+            return {"waiting": _waits_for(self.folder) if may_begin(self.folder) else str(error)}
         version = _version(results)
         if version == since:
             return {"unchanged": True, "left": self._left(results)}

@@ -248,9 +248,7 @@ class Table:
         if not self.rows:
             return ""
         if folds:
-            width = sum(column.printed and not column.below for column in self.columns) + 1
-            rows = zip(self.rows, folds, strict=True)
-            body = "".join(self._folding(row, fold, width) for row, fold in rows)
+            body = "".join(self._folding(row, fold) for row, fold in zip(self.rows, folds, strict=True))
         else:
             body = "".join(f"<tr{self._about(row)}>{self._html_cells(row)}</tr>\n" for row in self.rows)
             body = f"<tbody>\n{body}</tbody>"
@@ -264,15 +262,14 @@ class Table:
             f"{body}</table></div>{below}"
         )
 
-    def _folding(self, row: Row, fold: Fold, width: int) -> str:
-        anchor = html_text(fold.anchor)
+    def _folding(self, row: Row, fold: Fold) -> str:
         more = (
-            f'<button class="more" type="button" aria-expanded="false" aria-controls="{anchor}-more">more'
+            '<button class="more" aria-expanded="false">more'
             f'<span class="visually-hidden"> on {html_text(fold.about)}</span></button>'
         )
         return (
-            f'<tbody id="{anchor}"{self._about(row)}><tr>{self._html_cells(row)}<td class="c-more">{more}</td></tr>'
-            f'<tr class="detail" id="{anchor}-more" hidden><td colspan="{width}"></td></tr></tbody>\n'
+            f'<tbody id="{html_text(fold.anchor)}"{self._about(row)}>'
+            f'<tr>{self._html_cells(row)}<td class="c-more">{more}</td></tr></tbody>\n'
         )
 
     def html_standalone(self) -> str:
@@ -459,8 +456,7 @@ def _html_cell(top: tuple[Column, Cell], *below: tuple[Column, Cell], first: boo
     text = f'<a href="{html_text(cell.link)}">{text}</a>' if cell.link else text
     text = f"<b>{text}</b>" if cell.strong else text
     if cell.colour:
-        colour = html_text(cell.colour)
-        text = f'<span class="swatch" data-colour="{colour}" style="--c: {colour}"></span> {text}'
+        text = f'<span class="swatch" style="{swatch_style(cell.colour)}"></span> {text}'
     asides = [(cell.note, "")]
     asides += [(f"{under.prefix} {it.whole}".strip(), it.tone) for under, it in below if it.text not in ("", DASH)]
     text += "".join(f"<small{_class(tone)}>{html_text(aside)}</small>" for aside, tone in asides if aside)
@@ -470,6 +466,11 @@ def _html_cell(top: tuple[Column, Cell], *below: tuple[Column, Cell], first: boo
     sort = f' data-value="{key}"' if key and key != text else ""  # the page sorts by it, else by the text
     tag, scope = ("th", ' scope="row"') if first else ("td", "")
     return f"<{tag}{scope}{_class(*classes)}{sort}>{text}</{tag}>"
+
+
+def swatch_style(colour: str) -> str:
+    """The style that gives an element of the page a variant's colour, on light ground and on dark."""
+    return f"--c:var(--{html_text(colour.removeprefix('#'))})"
 
 
 def _class(*names: str) -> str:

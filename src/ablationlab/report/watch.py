@@ -20,7 +20,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ablationlab.core.errors import AblationLabError
-from ablationlab.report.live import Live
+from ablationlab.records.results import Results
+from ablationlab.report.live import Live, may_begin
 from ablationlab.report.page.embed import asset, render, vega_bundle
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -45,6 +46,8 @@ class Watcher(ThreadingHTTPServer):
         if not folder.is_dir():
             raise AblationLabError(f"{folder} is not a results folder: there is no such folder. Start the study first")
         self.folder, self.live, self.asking = folder, Live(folder), threading.Lock()
+        if not may_begin(folder):
+            Results.open(folder, cache=self.live.cache)  # says why it is no results folder
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from ablationlab.core.format import count
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
+from ablationlab.records.table_curves import TableRun
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
@@ -34,10 +36,22 @@ from ablationlab.report.charts.theme import (
     variant_colour,
 )
 from ablationlab.report.naming import as_title, axis
+from ablationlab.stats.curves import POINTS
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
-    from ablationlab.records.table_curves import TableRun
+    from ablationlab.stats.results import ThinnedCurve
+
+#: What a run may leave out to save room.
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class ResultRun(TableRun):
+    """A run whose curve is that of its result.json; *whole*: with every point of the longest, so with the same windows."""
+
+    whole: bool = True
+
 
 #: Points of one chart, and of one line, before curves are thinned; and steps around spikes that are always drawn.
 MOST_POINTS, MOST_STEPS, MOST_KEPT = 24_000, 600, 80
@@ -50,7 +64,9 @@ def curves(results: Results) -> tuple[Figure, ...]:
         return _table_curves(results)
     seeds = drawn_seeds(results)
     for regime in results.regimes:
-        runs = [run for run in results.compared if run.regime == regime and run.seed in seeds and run.curves]
+        every = [run for run in results.compared if run.regime == regime and run.seed in seeds]
+        runs: list[Run | TableRun] = [run for run in every if run.curves]
+        runs += _from_results([run for run in every if run.left_out(METRICS)])
         made += [
             _curve(results, runs, regime, "loss"),
             _gap(results, runs, regime),
@@ -58,6 +74,23 @@ def curves(results: Results) -> tuple[Figure, ...]:
             _curve(results, runs, regime, "curve_loss"),
         ]
     return tuple(figure for figure in made if figure is not None)
+
+
+def _from_results(runs: Iterable[Run]) -> list[ResultRun]:
+    """Runs that left out metrics.jsonl, with the thinned curves of their results, read at the steps of the longest."""
+    kept = [(run, run.result.course.curve) for run in runs if run.result is not None]
+    curves = [(run, curve) for run, curve in kept if curve is not None]
+    longest: dict[str, ThinnedCurve] = {}
+    for _, curve in sorted(curves, key=lambda item: item[1].steps[-1]):
+        longest[curve.metric] = curve
+    made = []
+    for run, curve in curves:
+        steps = np.array(longest[curve.metric].steps, dtype=np.float64)
+        steps = steps[(steps >= curve.steps[0]) & (steps <= curve.steps[-1])]
+        columns = {"step": steps, curve.metric: np.interp(steps, curve.steps, curve.losses)}
+        whole = curve.steps == longest[curve.metric].steps
+        made.append(ResultRun(run.id, run.variant, run.regime, str(run.seed), columns, whole=whole))
+    return made
 
 
 def _table_curves(results: Results) -> tuple[Figure, ...]:
@@ -131,7 +164,7 @@ def _curve(
         regime=regime,
         key=f"curve-{slug(column)}",
         title=as_title(metric_name(name)),
-        sentences=(*_BAND, _thinning(column, grid, steps), _levels(levels), _drawn(results, regime)),
+        sentences=(*_BAND, _thinning(column, grid, steps, runs), _levels(levels), _drawn(results, regime)),
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
         tools=True,
@@ -163,7 +196,12 @@ _BAND = (
 )
 
 
-def _thinning(column: str, grid: list[int], steps: int) -> str:
+def _thinning(column: str, grid: list[int], steps: int, runs: Sequence[Run | TableRun]) -> str:
+    """Which steps are drawn, and from which file where it is not metrics.jsonl."""
+    if any(isinstance(run, ResultRun) for run in runs):
+        smoothed = "" if column == "curve_loss" else ", each a mean over 4 % of the run around its step"
+        drawn = f"drawn from the thinned curves in result.json, at most {POINTS} points of each run{smoothed}"
+        return f"metrics.jsonl is not kept: {drawn}."
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
     return f"Not all of the {count(steps)} steps are drawn, more of them around spikes."
@@ -174,10 +212,11 @@ def _drawn(results: Results, regime: str) -> str:
     return drawn_words(len(seeds & drawn_seeds(results)), len(seeds))
 
 
-def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
+def _gap(results: Results, runs: Sequence[Run | TableRun], regime: str) -> Figure | None:
     """loss(variant) - loss(baseline) on the same batch of the same seed; None where the batches may be others."""
     if "data order" not in results.shared_inputs:
         return None
+    every, runs = runs, [run for run in runs if not isinstance(run, ResultRun) or run.whole]
     base = {run.seed: run for run in runs if run.variant == results.baseline}
     grid = _grid(results, runs, "loss")
     data: list[dict[str, Any]] = []
@@ -210,10 +249,14 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         key="curve-gap",
         title="Training loss minus the baseline's, on the same batch",
         sentences=(
-            "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels and what is left "
-            "is the change itself; above zero the variant is behind.",
+            PageSentence(
+                "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels and what is "
+                "left is the change itself; above zero the variant is behind.",
+                printed="Both runs of a pair see the same batch at the same step, so the noise of the batches cancels.",
+            ),
             *_BAND,
-            _thinning("loss", grid, longest),
+            _thinning("loss", grid, longest, runs),
+            "" if len(runs) == len(every) else "Left out: pairs with a run that made fewer steps than others.",
             _drawn(results, regime),
         ),
         alt="Difference of training losses against step.",

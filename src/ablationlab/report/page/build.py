@@ -18,7 +18,17 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import not_kept
 from ablationlab.records.storage import replace
 from ablationlab.report.charts.stability import calm
-from ablationlab.report.charts.theme import DARK_OF, LOG_WORDS, MANY, SYMLOG_WORDS, Figure, colours, config
+from ablationlab.report.charts.theme import (
+    DARK_OF,
+    HUES,
+    LOG_WORDS,
+    MANY,
+    QUIET,
+    SYMLOG_WORDS,
+    Figure,
+    colours,
+    config,
+)
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
@@ -27,6 +37,7 @@ from ablationlab.report.page import design, sentences
 from ablationlab.report.page.embed import asset, by_column, json_for_script, packed, policy, render, vega_bundle
 from ablationlab.report.page.folds import comparison_folds, listed_runs, run_folds
 from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
+from ablationlab.report.table import swatch_style
 from ablationlab.report.tables.ablation import ablation_table
 from ablationlab.report.tables.comparisons import PAGE, comparison_table, item_table, item_title, text_table
 from ablationlab.report.tables.readings import reading_table, reading_text
@@ -145,6 +156,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "small_height": small_height,
         "many_variants": len(results.variants) > MANY,
         "colours": colours(results),
+        "swatch_style": swatch_style,
         "says": {name: getattr(sentences, name)(results) for name in LEDES},
         "registered": sentences.registered(results),
         "verdicts": verdicts,
@@ -166,7 +178,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         if analysis is not None and analysis.sweep is not None
         else (),
         "probe_failures": drawn.probe_failures,
-        "no_curves": left_out.get("metrics.jsonl"),
+        "no_curves": sentences.no_curves(results),
         "no_probes": left_out.get("probes.parquet"),
         "task_notes": [wording.evaluation_note(note) for note in analysis.evaluation.notes]
         if analysis is not None and analysis.evaluation is not None
@@ -198,7 +210,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     return render(
         "page.html.j2",
         context,
-        style=asset("style.css"),
+        style=asset("style.css") + _variant_colours(),
         vega=packed(vega),
         shared=shared,
         script=script,
@@ -206,6 +218,15 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         more=packed(json_for_script(_more(drawn, groups, folded))),
         **tables,
     )
+
+
+def _variant_colours() -> str:
+    """The colours of variants by `swatch_style`'s names; paper is light ground."""
+    light, dark = (
+        ";".join(f"--{pair[0].removeprefix('#')}:{pair[place]}" for pair in (*HUES, QUIET)) for place in (0, 1)
+    )
+    dark_ground = ':root[data-theme="dark"]'
+    return f":root{{{light}}}\n{dark_ground}{{{dark}}}\n@media print{{{dark_ground}{{{light}}}}}\n"
 
 
 #: Tables that need an analysis, by the names the template has for them.

@@ -17,10 +17,6 @@
     const button = document.getElementById("theme");
     button.textContent = dark() ? "Light" : "Dark";
     button.setAttribute("aria-label", dark() ? "Switch to light colours" : "Switch to dark colours");
-    document.querySelectorAll("[data-colour]").forEach((mark) => {
-      const light = mark.dataset.colour;
-      mark.style.setProperty("--c", dark() ? page.dark[light] || light : light);
-    });
   }
   paint();
   document.getElementById("theme").addEventListener("click", () => {
@@ -328,9 +324,15 @@
   document.querySelectorAll(".more").forEach((button) => button.addEventListener("click", () => {
     const open = button.getAttribute("aria-expanded") !== "true";
     button.setAttribute("aria-expanded", String(open));
-    const detail = document.getElementById(button.getAttribute("aria-controls"));
-    detail.hidden = !open;
-    if (!detail.textContent) loaded.then((parts) => { detail.cells[0].innerHTML = parts.folds[detail.parentElement.id]; });
+    const body = button.closest("tbody");
+    if (body.rows.length === 1) {
+      const made = body.insertRow();
+      const cell = made.insertCell();
+      [made.className, made.id, cell.colSpan] = ["detail", `${body.id}-more`, body.rows[0].cells.length];
+      button.setAttribute("aria-controls", made.id);
+      loaded.then((parts) => { cell.innerHTML = parts.folds[body.id]; });
+    }
+    body.rows[1].hidden = !open;
   }));
   const filters = [...document.querySelectorAll("#comparison-filters select")];
   function filter() {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import corrections as adjusted_means
 from ablationlab.analysis.wording import name_of
-from ablationlab.core.format import count, count_word, number, percent, setting
+from ablationlab.core.format import count, count_word, number, part, percent, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
@@ -15,7 +15,7 @@ from ablationlab.records.results import not_kept
 from ablationlab.report.charts.stability import calm
 
 if TYPE_CHECKING:
-    from ablationlab.records.results import Results
+    from ablationlab.records.results import Results, Run
 
 
 #: A loss within this share of an n-gram model's is called about as good.
@@ -119,7 +119,25 @@ def curves(results: Results) -> str:
         return "What the table has along training."
     if results.own_trainer:
         return "What the trainer logged along training."
-    return " ".join(filter(None, ("Loss and gradient norm along training.", ngrams(results))))
+    drawn = "Loss" if no_curves(results) else "Loss and gradient norm"
+    return " ".join(filter(None, (f"{drawn} along training.", ngrams(results))))
+
+
+def no_curves(results: Results) -> str:
+    """That metrics.jsonl was left out, and what is drawn in its place."""
+    left_out = not_kept(results.runs).get("metrics.jsonl", ())
+    if not left_out:
+        return ""
+    runs = part(len(left_out), results.ended)
+    text = f"Not kept, to save room: metrics.jsonl of {runs} runs that ended, which has the training curves."
+    if any(map(_curve_in_result, results.compared)):
+        text += " The loss is drawn from the thinned curve in each result.json."
+        text += " Not drawn: what that file lacks, such as the gradient norm."
+    return text
+
+
+def _curve_in_result(run: Run) -> bool:
+    return run.result is not None and run.result.course.curve is not None
 
 
 def ngrams(results: Results) -> str:
@@ -235,5 +253,6 @@ def sources(results: Results) -> str:
     files = "Numbers come from analysis.json and verdict.json"
     if results.plan is None:
         return f"{files}." if not results.table_runs else f"{files}; curves from curves.parquet."
-    kept = results.ended > len(not_kept(results.runs).get("metrics.jsonl", ()))
-    return f"{files}; charts of single runs from metrics.jsonl." if kept else f"{files}."
+    if results.ended > len(not_kept(results.runs).get("metrics.jsonl", ())):
+        return f"{files}; charts of single runs from metrics.jsonl."
+    return f"{files}; curves from result.json." if any(map(_curve_in_result, results.compared)) else f"{files}."
