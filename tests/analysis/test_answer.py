@@ -10,6 +10,7 @@ from ablationlab.analysis.findings import at_places, crossed, replicated
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import corrections, tasks_listed
 from ablationlab.core.format import plain
+from ablationlab.records.analysis import ComparedTask
 from ablationlab.records.replication import (
     PublishedDirection,
     PublishedFigure,
@@ -177,15 +178,16 @@ def test_places_are_named_counted_or_tuned():
 
 
 @pytest.mark.parametrize(
-    ("labels", "text"),
+    ("tasks", "text"),
     [
-        (["punctuation", "spelling"], "punctuation and spelling"),
-        (["punctuation, 2-shot", "spelling, 2-shot"], "punctuation and spelling, both 2-shot"),
-        (["a, 2-shot", "b, 2-shot", "c, 2-shot", "d"], "a, b and c, all 2-shot; d"),
+        ([("punctuation",), ("spelling",)], "punctuation and spelling"),
+        ([("punctuation", 2), ("spelling", 2)], "punctuation and spelling, both 2-shot"),
+        ([("a", 2), ("b", 2), ("c", 2), ("d",)], "a, b and c, all 2-shot; d"),
+        ([("law, tort",), ("law, civil",)], "law, tort and law, civil"),  # a comma in a name is no shots
     ],
 )
-def test_tasks_that_share_their_shots_say_so_once(labels, text):
-    assert tasks_listed(labels) == text
+def test_tasks_that_share_their_shots_say_so_once(tasks, text):
+    assert tasks_listed([ComparedTask(*task) for task in tasks]) == text
 
 
 def test_what_adjusted_means_is_said_once_and_only_where_it_is_so():

@@ -12,7 +12,7 @@ from ablationlab.analysis import TableOptions, analyze, read_table, wording
 from ablationlab.analysis.answer import answer
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import StatisticsError, TableError
-from ablationlab.records.analysis import MACRO
+from ablationlab.records.analysis import MACRO, ComparedTask
 
 HEAD = "variant,seed,metric,value\n"
 NONE = [2.10, 2.15, 2.08, 2.12, 2.11]
@@ -76,7 +76,7 @@ def test_tasks_get_a_macro_average_with_a_family_of_its_own(tmp_path):
     for task, shift in (("a", 0.0), ("b", 0.1)):
         text += rows(NONE, "none", "acc", f",{task}") + rows([v + shift for v in NORM], "norm", "acc", f",{task}")
     found = analyze(read_table(table(tmp_path, text), TableOptions("none", higher=("acc",))))
-    assert [one.task for one in found.comparisons] == ["a", "b", MACRO]
+    assert [one.task for one in found.comparisons] == [ComparedTask("a"), ComparedTask("b"), MACRO]
     a, b, macro = found.comparisons
     assert macro.delta == pytest.approx((a.delta + b.delta) / 2)
     assert a.family == b.family != macro.family

@@ -12,6 +12,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.analysis.wording import sensitivity_reasons
 from ablationlab.core.errors import StudyError
+from ablationlab.records.analysis import ComparedTask
 from ablationlab.records.plan import PlannedRun
 
 from .builder import build, study
@@ -72,10 +73,10 @@ def test_the_gate_does_not_look_at_compared_runs(tmp_path):
 
 def test_an_average_of_one_task_goes_by_the_name_of_that_task(tmp_path):
     both = macro(analyzed(tmp_path / "a", [SPELLING, ORDER]))
-    assert both.averaged == ("spelling", "word-order")
+    assert both.averaged == (ComparedTask("spelling"), ComparedTask("word-order"))
     assert metric_of(both) == "macro accuracy (spelling and word-order)"
     one = macro(analyzed(tmp_path / "b", [SPELLING, Flat("word-order", items=400)]))
-    assert one.averaged == ("spelling",)
+    assert one.averaged == (ComparedTask("spelling"),)
     assert metric_of(one) == "task accuracy, spelling"
 
 

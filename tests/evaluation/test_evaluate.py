@@ -185,7 +185,7 @@ def test_the_analysis_gates_tasks_pairs_items_and_judges_macro_accuracy(evaluate
     assert one.label == "registered"
     assert one.sensitivity is not None
     assert one.n == 3
-    accuracy = next(c for c in analysis.comparisons if (c.metric, c.task) == ("task_accuracy", "spelling"))
+    accuracy = next(c for c in analysis.comparisons if (c.metric, c.task_label) == ("task_accuracy", "spelling"))
     items = part.contrasts[0].comparison
     task = next(task for task in items.tasks if task.task == "spelling")
     assert task.delta == pytest.approx(accuracy.delta)

@@ -24,6 +24,7 @@ from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
     MACRO,
     Absence,
+    ComparedTask,
     Comparison,
     Family,
     Label,
@@ -77,7 +78,7 @@ class PlannedComparison:
     """One comparison to make, by the criterion that covers it, or else as its metric is tested elsewhere."""
 
     metric: Metric
-    task: str | None
+    task: ComparedTask | None
     regime: str
     variant: str
     reference: str
@@ -89,7 +90,7 @@ class PlannedComparison:
     @property
     def id(self) -> str:
         """Its name everywhere: metric/[task/]regime/variant:reference."""
-        parts = [self.metric.name, *([self.task] if self.task is not None else []), self.regime]
+        parts = [self.metric.name, *([self.task.label] if self.task is not None else []), self.regime]
         return "/".join([*parts, f"{self.variant}:{self.reference}"])
 
     @property
@@ -139,7 +140,9 @@ def planned_comparisons(dataset: Dataset) -> list[PlannedComparison]:
     ]
 
 
-def _planned(dataset: Dataset, name: str, task: str | None, regime: str, pair: tuple[str, str]) -> PlannedComparison:
+def _planned(
+    dataset: Dataset, name: str, task: ComparedTask | None, regime: str, pair: tuple[str, str]
+) -> PlannedComparison:
     """By the criterion that covers it, the most particular first; else, exploratory, as the first one of its metric says."""
     metric = dataset.metrics[name]
     registered: Standing = "registered" if dataset.registered else "stated"
@@ -148,7 +151,7 @@ def _planned(dataset: Dataset, name: str, task: str | None, regime: str, pair: t
     # Tasks under a macro average are detail.
     summarized = task not in (None, MACRO) and Arm(name, MACRO, regime, pair[1]) in dataset.values
     added = bool(dataset.added.intersection(pair))
-    unasked = task in dataset.exploratory_tasks or added
+    unasked = added or (task is not None and not task.planned)
     if covering and not unasked and not summarized:
         best = next((c for c in covering if c.contrast is not None), covering[0])
         order, over_rates = dataset.criteria.index(best), metric.level == "sweep"
@@ -303,7 +306,7 @@ def _recorded(
     )
 
 
-def _averaged(dataset: Dataset, planned: PlannedComparison) -> tuple[str, ...]:
+def _averaged(dataset: Dataset, planned: PlannedComparison) -> tuple[ComparedTask, ...]:
     metric, regime = planned.metric.name, planned.regime
     if planned.task == MACRO:
         tasks = {arm.task for arm in dataset.values if (arm.metric, arm.regime) == (metric, regime)} - {MACRO, None}

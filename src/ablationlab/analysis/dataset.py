@@ -14,6 +14,7 @@ from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import (
     MACRO,
     Absence,
+    ComparedTask,
     Deviation,
     EvaluationAnalysis,
     LedgerCheck,
@@ -47,7 +48,7 @@ class Arm(NamedTuple):
     """The values of one metric of one variant in one regime."""
 
     metric: str
-    task: str | None
+    task: ComparedTask | None
     regime: str
     variant: str
 
@@ -103,8 +104,8 @@ class Dataset:
     """Everything the comparisons, the stability and the verdict are made from.
 
     *registered*: the criteria were sealed before the runs. *own_seeds*: the seeds behind the comparisons of a sweep.
-    *sensitivity*: by metric, task and regime, whether it can tell models apart at this scale. *exploratory_tasks*: tasks that
-    the plan does not ask, or not so. *averaged*: by metric and regime, the tasks that a macro average is over.
+    *sensitivity*: by metric, task and regime, whether it can tell models apart at this scale. *averaged*: by
+    metric and regime, the tasks that a macro average is over.
     *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *added*: variants that joined the
     study after it was sealed. *look*: the planned look, from 1, that these runs are; None where they are none.
     *doubts*: how far an arm's values may be off, all by the same amount. *brief*: compute only what decides, as simulations
@@ -136,10 +137,9 @@ class Dataset:
     crossing: Crossing | None = None
     readings: Readings | None = None
     noise: tuple[NoiseSources, ...] = ()
-    sensitivity: Mapping[tuple[str, str | None, str], Sensitivity] = field(default_factory=dict)
+    sensitivity: Mapping[tuple[str, ComparedTask | None, str], Sensitivity] = field(default_factory=dict)
     evaluation: EvaluationAnalysis | None = None
-    exploratory_tasks: frozenset[str] = frozenset()
-    averaged: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    averaged: Mapping[tuple[str, str], tuple[ComparedTask, ...]] = field(default_factory=dict)
     unpaired: bool = False
     curves: tuple[TableRun, ...] = ()
     added: frozenset[str] = frozenset()

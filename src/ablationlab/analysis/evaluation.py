@@ -15,6 +15,7 @@ from ablationlab.analysis.items import item_contrasts
 from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import (
     Absence,
+    ComparedTask,
     EvaluationAnalysis,
     EvaluationNote,
     EvaluationNoteCode,
@@ -39,8 +40,6 @@ from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import STOCK, TASK_MEANS, PlannedTasks, TaskName, planned_tasks
 from ablationlab.tasks.scores import OF_CALIBRATED
 
-#: At the end of a task's name in comparisons: not asked by the plan, or not so.
-EXPLORATORY = "exploratory"
 #: Per-task metrics: how each is read from a result, and whether guessing has a level in it.
 PER_TASK: dict[str, tuple[Callable[[TaskResult], float | None], bool]] = {
     "task_accuracy": (lambda result: result.accuracy, True),
@@ -51,16 +50,11 @@ PER_TASK: dict[str, tuple[Callable[[TaskResult], float | None], bool]] = {
 
 @dataclass(frozen=True)
 class AskedTask:
-    """A task with a number of examples: the templates it was put in, each with the hash that counts.
+    """A task as it is compared, its *name* in the records, and the templates it was put in, with the hashes that count."""
 
-    *label* is its name in comparisons; *planned* says whether the sealed plan asks it so.
-    """
-
+    compared: ComparedTask
     name: str
-    fewshot: int
     hashes: dict[str, str]
-    label: str
-    planned: bool
 
 
 @dataclass(frozen=True)
@@ -80,7 +74,7 @@ class Evaluated:
         most = self.most_examples if name.endswith("_fewshot") else 0
         if name.endswith("_fewshot") and not most:
             return []
-        tasks = [task for task in self.tasks if task.planned and task.fewshot == most]
+        tasks = [task for task in self.tasks if task.compared.planned and task.compared.fewshot == most]
         if name in OF_CALIBRATED:
             return [task for task in tasks if self.any_result(task).calibration is not None]
         return tasks
@@ -100,7 +94,7 @@ class Evaluated:
             for evaluation in self.runs.values()
             for result in evaluation.tasks
             if (result.task, result.template, result.fewshot, result.task_hash)
-            == (task.name, template, task.fewshot, digest)
+            == (task.name, template, task.compared.fewshot, digest)
         )
 
     def why_not(self, run_id: str) -> Absent | None:
@@ -121,12 +115,12 @@ class Evaluated:
             return why
         scores = []
         for template, digest in task.hashes.items():
-            key = TaskKey(task.name, template, task.fewshot, weights)
+            key = TaskKey(task.name, template, task.compared.fewshot, weights)
             same = [result for result in self.runs[run_id].tasks if result.key == key]
             result = next((result for result in same if result.task_hash == digest), None)
             if result is None:
                 reason = Absence.OTHER_TASK_VERSION if same else Absence.TASK_NOT_EVALUATED
-                return absent(reason, task=task.label, template=template)
+                return absent(reason, task=task.compared.label, template=template)
             number = value(result)
             if number is None:
                 return absent(Absence.NOT_RECORDED)
@@ -170,7 +164,7 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
         if unspelt:
             notes.append(_note(EvaluationNoteCode.UNSPELLABLE, task=name.name, templates=list(unspelt)))
     tasks = _tasks(planned, [task for tasks in used for task in tasks], left_out)
-    besides = [task.label for task in tasks if not task.planned]
+    besides = [task.compared.label for task in tasks if not task.compared.planned]
     if besides:
         notes.append(_note(EvaluationNoteCode.NOT_PLANNED, tasks=besides))
     if planned.beyond and any(planned.named(t).source == "harness" for ts in used for t in ts):
@@ -210,13 +204,12 @@ def _tasks(
         if wanted - group[True].keys():  # not all of its wordings: not the mean that was planned
             group[False] |= {t: counts + group[False].get(t, Counter()) for t, counts in group[True].items()}
             group[True] = {}
-        label = f"{STOCK}{name.name}" if sources[name.name, fewshot] > 1 and name.source == "harness" else name.name
-        label += f", {fewshot}-shot" if fewshot else ""
+        ambiguous = sources[name.name, fewshot] > 1 and name.source == "harness"
+        shown = f"{STOCK}{name.name}" if ambiguous else name.name
         for as_planned, templates in group.items():
             if templates:
                 hashes = {template: counts.most_common(1)[0][0] for template, counts in sorted(templates.items())}
-                shown = label if as_planned else f"{label}, {EXPLORATORY}"
-                tasks.append(AskedTask(name.name, fewshot, hashes, shown, as_planned))
+                tasks.append(AskedTask(ComparedTask(shown, fewshot, as_planned), name.name, hashes))
     return tuple(tasks)
 
 
@@ -229,7 +222,7 @@ def _otherwise(
         mine = [t for ts in used for t in ts if (planned.named(t), t.template, t.fewshot) == (name, template, fewshot)]
         others = [result.items for result in mine if not planned.counts(result)]
         several = f" ({template})" if len(planned.templates[name]) > 1 else ""
-        what = name.name + (f", {fewshot}-shot" if fewshot else "") + several
+        what = ComparedTask(name.name, fewshot).label + several
         if others or (not mine and (name, template) not in left_out):
             alike.setdefault((tuple(sorted(set(others))), len(others)), []).append(what)
     return [
@@ -281,7 +274,7 @@ def macro_gate(
     return replace(
         gate,
         sensitive=bool(good) and gate.sensitive,
-        sensitive_tasks=tuple(task.label for task in good),
+        sensitive_tasks=tuple(task.compared.label for task in good),
         tasks=len(mine),
     )
 
@@ -301,9 +294,7 @@ def described(
     known = [value for value in by_template if value is not None]
     result = evaluated.any_result(task)
     return TaskSensitivity(
-        task=task.label,
-        name=task.name,
-        fewshot=task.fewshot,
+        task=task.compared,
         regime=regime,
         gate_seeds=tuple(run.seed for run in gate_runs),
         templates=tuple(task.hashes),
@@ -318,7 +309,7 @@ def described(
 
 
 _MACRO = ("macro_accuracy", "macro_accuracy_fewshot")
-Gate = dict[tuple[str, str | None, str], Sensitivity]
+Gate = dict[tuple[str, ComparedTask | None, str], Sensitivity]
 
 
 def values_of(plan: Plan, evaluated: Evaluated, endings: Mapping[str, Absent]) -> Values:
@@ -338,7 +329,7 @@ def values_of(plan: Plan, evaluated: Evaluated, endings: Mapping[str, Absent]) -
                 cell[run.seed] = gone or mean_or_absent(scores)
         for task in evaluated.tasks:
             for name, (value, _) in PER_TASK.items():
-                cell = values.setdefault(Arm(name, task.label, run.regime, run.variant), {})
+                cell = values.setdefault(Arm(name, task.compared, run.regime, run.variant), {})
                 cell[run.seed] = gone or evaluated.score(run.id, task, value)
     return values
 
@@ -372,7 +363,7 @@ def text_contrasts(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Iterat
 def with_evaluation(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Dataset:
     """Add sensitivity, the macro accuracies over sensitive tasks, and the item-level comparisons."""
     gate: Gate = {}
-    averaged: dict[tuple[str, str], tuple[str, ...]] = {}
+    averaged: dict[tuple[str, str], tuple[ComparedTask, ...]] = {}
     parts: list[TaskSensitivity] = []
     values: Values = {arm: dict(cell) for arm, cell in dataset.values.items()}
     for regime in dataset.regimes:
@@ -381,17 +372,17 @@ def with_evaluation(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Datas
         gate_runs = [run for run in plan.runs if (run.role, run.regime) == ("gate", regime)]
         for task in evaluated.tasks:
             for name, (value, guessable) in PER_TASK.items():
-                gate[name, task.label, regime] = gated(evaluated, gate_runs, [task], value, guessable=guessable)
-            parts.append(described(evaluated, gate_runs, task, regime, gate["task_accuracy", task.label, regime]))
+                gate[name, task.compared, regime] = gated(evaluated, gate_runs, [task], value, guessable=guessable)
+            parts.append(described(evaluated, gate_runs, task, regime, gate["task_accuracy", task.compared, regime]))
         for name in _MACRO:
             mine = evaluated.averaged(name)
             if not mine:
                 continue
-            good = [task for task in mine if gate["task_accuracy", task.label, regime].sensitive]
-            averaged[name, regime] = tuple(task.label for task in good or mine)
+            good = [task for task in mine if gate["task_accuracy", task.compared, regime].sensitive]
+            averaged[name, regime] = tuple(task.compared for task in good or mine)
             gate[name, None, regime] = macro_gate(evaluated, gate_runs, good, mine)
             for variant in dataset.variants:
-                cell = [values[Arm("task_accuracy", task.label, regime, variant)] for task in good or mine]
+                cell = [values[Arm("task_accuracy", task.compared, regime, variant)] for task in good or mine]
                 values[Arm(name, None, regime, variant)] = {
                     seed: mean_or_absent([c[seed] for c in cell]) for seed in cell[0]
                 }
@@ -404,7 +395,4 @@ def with_evaluation(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Datas
         texts=tuple(text_contrasts(dataset, plan, evaluated)),
         notes=(*evaluated.notes, *left_out),
     )
-    besides = frozenset(task.label for task in evaluated.tasks if not task.planned)
-    return replace(
-        dataset, values=values, sensitivity=gate, evaluation=part, exploratory_tasks=besides, averaged=averaged
-    )
+    return replace(dataset, values=values, sensitivity=gate, evaluation=part, averaged=averaged)

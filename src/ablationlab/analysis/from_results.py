@@ -221,7 +221,7 @@ def _deviations(
     measured |= evaluated.metrics if evaluated else set()
     unanswered = dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured)
     deviations += [_deviation(DeviationCode.MISSING_METRIC, name) for name in unanswered]
-    planned = [task for task in evaluated.tasks if task.planned] if evaluated else []
+    planned = [task for task in evaluated.tasks if task.compared.planned] if evaluated else []
     if study.evaluation.tasks and not planned and "macro_accuracy" not in unanswered:
         tasks = list(study.evaluation.tasks)
         deviations.append(_deviation(DeviationCode.NOT_SCORED, "evaluation.tasks", tasks=tasks))

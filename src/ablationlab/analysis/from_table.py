@@ -33,7 +33,15 @@ from ablationlab.analysis.trackers import (
 )
 from ablationlab.core.errors import AblationLabError, StatisticsError, TableError, did_you_mean, nearest
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import Absence, Deviation, DeviationCode, Instability, RunStability, Seed
+from ablationlab.records.analysis import (
+    Absence,
+    ComparedTask,
+    Deviation,
+    DeviationCode,
+    Instability,
+    RunStability,
+    Seed,
+)
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Stability
 from ablationlab.records.storage import ResultsFolder, content_hash, user_text
@@ -234,7 +242,8 @@ def _dataset(
     values: Values = {}
     seed_of = _seeds(row.seed for row in rows)
     for row in rows:
-        values.setdefault(Arm(row.metric, row.task, row.regime, row.variant), {})[seed_of[row.seed]] = row.value
+        task = None if row.task is None else ComparedTask(row.task)
+        values.setdefault(Arm(row.metric, task, row.regime, row.variant), {})[seed_of[row.seed]] = row.value
     content = sorted([*map(str, row.key), _stated(row.value)] for row in rows)
     return Dataset(
         name=name,

@@ -251,13 +251,13 @@ def item_contrasts(
     """
     answers = _Answers(evaluated)
     by_cell: dict[tuple[str, str, Seed], str] = {(run.variant, run.regime, run.seed): run.id for run in plan.compared}
-    planned = [task for task in evaluated.tasks if task.planned]
+    planned = [task for task in evaluated.tasks if task.compared.planned]
     asked: list[tuple[str, int, tuple[ItemScores, str, str]]] = []
     left_out: dict[str, tuple[Absent, dict[str, None]]] = {}
     for regime in dataset.regimes:
         for variant, reference in dataset.pairs():
-            for fewshot in sorted({task.fewshot for task in planned}):
-                tasks = [task for task in planned if task.fewshot == fewshot]
+            for fewshot in sorted({task.compared.fewshot for task in planned}):
+                tasks = [task for task in planned if task.compared.fewshot == fewshot]
                 whole: dict[Seed, tuple[str, str]] = {}
                 for seed in dataset.seeds:
                     pair = [by_cell.get((name, regime, seed)) for name in (variant, reference)]
@@ -292,7 +292,7 @@ def _item_scores(answers: _Answers, tasks: Sequence[AskedTask], pairs: Mapping[S
         columns = [[answers.correct(ids[side], task) for ids in pairs.values()] for side in (0, 1)]
         task_scores.append(
             TaskScores(
-                task=task.label,
+                task=task.compared.label,
                 metric="acc",
                 variant=np.stack(columns[0]),
                 reference=np.stack(columns[1]),
@@ -301,7 +301,7 @@ def _item_scores(answers: _Answers, tasks: Sequence[AskedTask], pairs: Mapping[S
         )
     used = [answers.evaluated.runs[run].samples_sha256 for ids in pairs.values() for run in ids]
     return ItemScores(
-        tuple(task_scores), tuple(str(seed) for seed in pairs), content_hash([*used, [t.label for t in tasks]])
+        tuple(task_scores), tuple(str(seed) for seed in pairs), content_hash([*used, [t.compared.label for t in tasks]])
     )
 
 
@@ -327,6 +327,6 @@ class _Answers:
         templates = [self._results[run, digest].correct for digest in task.hashes.values()]
         scores = [correct.astype(float) for correct in templates if correct is not None]
         if len({len(correct) for correct in scores}) != 1:
-            raise RecordError(f"{run}: {task.label} has other items in another template; evaluate again")
+            raise RecordError(f"{run}: {task.compared.label} has other items in another template; evaluate again")
         share: NDArray[np.float64] = np.stack(scores).mean(axis=0)
         return share

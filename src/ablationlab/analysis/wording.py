@@ -33,6 +33,7 @@ from ablationlab.records.analysis import (
     Absence,
     Analysis,
     ChosenRate,
+    ComparedTask,
     Comparison,
     Deviation,
     DeviationCode,
@@ -539,19 +540,19 @@ def margin_of(comparison: Comparison, value: float) -> str:
 def name_of(comparison: Comparison) -> str:
     """The metric in words. A macro average names its tasks; one of a single task goes by that task's name."""
     if len(comparison.averaged) == 1:
-        return metric_name("task_accuracy" if comparison.task is None else comparison.metric, comparison.averaged[0])
-    name = metric_name(comparison.metric, comparison.task)
-    return f"{name} ({tasks_listed(comparison.averaged)})" if comparison.averaged else name
+        metric = "task_accuracy" if comparison.task is None else comparison.metric
+        return f"{metric_name(metric)}, {comparison.averaged[0].label}"
+    task = "" if comparison.task is None else f", {comparison.task_label}"
+    tasks = f" ({tasks_listed(comparison.averaged)})" if comparison.averaged else ""
+    return f"{metric_name(comparison.metric)}{task}{tasks}"
 
 
-def tasks_listed(labels: Sequence[str]) -> str:
-    """``punctuation and spelling``; of labels that end alike ``punctuation and spelling, both 2-shot``."""
+def tasks_listed(tasks: Iterable[ComparedTask]) -> str:
+    """``punctuation and spelling``; of tasks that were asked alike ``punctuation and spelling, both 2-shot``."""
     groups = []
-    for ending, names in grouped(
-        (ending, name) for name, _, ending in (label.partition(", ") for label in labels)
-    ).items():
+    for asked, names in grouped((task.asked, task.name) for task in tasks).items():
         every = "" if len(names) == 1 else "both " if len(names) == 2 else "all "
-        groups.append(listed(names) + (f", {every}{ending}" if ending else ""))
+        groups.append(listed(names) + (f", {every}{asked}" if asked else ""))
     return "; ".join(groups)
 
 

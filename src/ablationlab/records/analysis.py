@@ -46,8 +46,29 @@ Direction = Literal["lower", "higher"]
 Outcome = Literal["better", "worse", "different", "not-shown", "not-tested", "gated"]
 StabilityOutcome = Literal["more-stable", "less-stable", "not-shown", "not-tested"]
 
-#: The name that a macro average over tasks stands under, in the place of a task's name.
-MACRO = "macro average"
+
+@dataclass(frozen=True, order=True)
+class ComparedTask:
+    """A task of a comparison, with so many examples in its prompts. *planned*: the sealed plan asks it, and so."""
+
+    name: str
+    fewshot: int = 0
+    planned: bool = True
+
+    @property
+    def asked(self) -> str:
+        """How it was asked, in words: ``2-shot, exploratory``; nothing where that is as usual."""
+        shots = [f"{self.fewshot}-shot"] if self.fewshot else []
+        return ", ".join([*shots, *([] if self.planned else ["exploratory"])])
+
+    @property
+    def label(self) -> str:
+        """``punctuation``, ``punctuation, 2-shot``."""
+        return f"{self.name}, {self.asked}" if self.asked else self.name
+
+
+#: What a macro average over tasks stands under, in the place of a task.
+MACRO = ComparedTask("macro average")
 
 
 class Absence(StrEnum):
@@ -162,8 +183,8 @@ class Comparison(StoredValue):
 
     id: str
     metric: str
-    task: str | None
-    averaged: tuple[str, ...] = ()  # the tasks that a macro average is over; empty for every other metric
+    task: ComparedTask | None
+    averaged: tuple[ComparedTask, ...] = ()  # the tasks that a macro average is over; empty for every other metric
     regime: str
     variant: str
     reference: str
@@ -207,6 +228,10 @@ class Comparison(StoredValue):
     equivalence: Equivalence | None = None
     sensitivity: Sensitivity | None = None
     caveats: tuple[Caveat, ...]
+
+    @property
+    def task_label(self) -> str | None:
+        return None if self.task is None else self.task.label
 
     @property
     def main_interval(self) -> Interval | None:
@@ -376,15 +401,13 @@ class ItemComparison(Record):
 
 
 class TaskSensitivity(StoredValue):
-    """One task in one regime: what needs no comparison to be known of it. ``task`` is the label of its comparisons.
+    """One task in one regime: what needs no comparison to be known of it.
 
     The gate was decided on the baseline runs of ``gate_seeds``, which are never compared; accuracies here are theirs, and
     the control's those of the same runs at half of their steps.
     """
 
-    task: str
-    name: str
-    fewshot: int
+    task: ComparedTask
     regime: str
     gate_seeds: tuple[int, ...]
     templates: tuple[str, ...]
@@ -848,7 +871,7 @@ class Analysis(SealedRecord):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
     MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     question: str

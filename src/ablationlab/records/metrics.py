@@ -366,7 +366,6 @@ _WHOLE = {
 }
 
 
-def metric_name(name: str, task: str | None = None) -> str:
-    """A metric in words, with its task where it has one."""
-    words = _WHOLE.get(name) or " ".join(_NAMES.get(word, word) for word in name.split("_"))
-    return words if task is None else f"{words}, {task}"
+def metric_name(name: str) -> str:
+    """A metric in words."""
+    return _WHOLE.get(name) or " ".join(_NAMES.get(word, word) for word in name.split("_"))

@@ -276,7 +276,7 @@ class Replication(SealedRecord):
 
     KIND: ClassVar[str] = "replication"
     SEAL_OPTIONAL: ClassVar[bool] = True
-    VERSION: ClassVar[int] = 6
+    VERSION: ClassVar[int] = 7
     MEND: ClassVar[str] = "`ablationlab replicate` writes it again"
     table: str
     title: str

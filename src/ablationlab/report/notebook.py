@@ -115,7 +115,7 @@ class Frames:
             {
                 "comparison": comparison.id,
                 "metric": comparison.metric,
-                "task": comparison.task,
+                "task": comparison.task_label,
                 "regime": comparison.regime,
                 "variant": comparison.variant,
                 "reference": comparison.reference,

@@ -27,7 +27,7 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.tables.tasks import task_label
+from ablationlab.report.tables.tasks import task_of
 
 if TYPE_CHECKING:
     from ablationlab.records.evaluation import Evaluation
@@ -46,7 +46,7 @@ def task_rows(results: Results, regime: str) -> list[dict[str, Any]]:
     found = []
     for run, evaluation in evaluated(results, regime):
         cells = grouped(
-            (task_label(task), task.accuracy)
+            (task_of(task).label, task.accuracy)
             for task in evaluation.tasks
             if task.weights == "final" and task.accuracy is not None
         )
@@ -68,7 +68,7 @@ def reference_rows(results: Results, regime: str) -> list[dict[str, Any]]:
     """Chance and n-gram accuracies of the tasks that were run."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for asked in results.suite.tasks if results.suite is not None else ():
-        name = task_label(asked)
+        name = task_of(asked).label
         levels = {"chance": asked.chance, **asked.ngrams}
         for level, value in levels.items():
             if value is not None:
@@ -77,7 +77,7 @@ def reference_rows(results: Results, regime: str) -> list[dict[str, Any]]:
         for _, evaluation in evaluated(results, regime):
             for task in evaluation.tasks:
                 if task.chance is not None:
-                    name = task_label(task)
+                    name = task_of(task).label
                     rows[name, "chance"] = {"task": name, "level": "chance", "accuracy": task.chance * 100}
     return list(rows.values())
 

@@ -11,7 +11,7 @@ import altair as alt
 from ablationlab.analysis.wording import difference_of, margin_of, name_of
 from ablationlab.core.format import difference, level
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import MACRO
+from ablationlab.records.analysis import MACRO, ComparedTask
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
@@ -45,7 +45,7 @@ def decisive(results: Results) -> list[list[Comparison]]:
     comparisons = () if results.analysis is None else results.analysis.comparisons
     decide = [c for c in comparisons if c.label == "registered" or c.metric == results.primary]
     shown = {(comparison.metric, comparison.task, comparison.regime) for comparison in decide}
-    groups: dict[tuple[str, str | None, str], list[Comparison]] = {}
+    groups: dict[tuple[str, ComparedTask | None, str], list[Comparison]] = {}
     for comparison in comparisons:
         key = (comparison.metric, comparison.task, comparison.regime)
         if key in shown and comparison.n:
@@ -215,7 +215,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         kept,
         alt.layer(*layers),
         regime=first.regime,
-        key="-".join(slug(part) for part in ("paired", first.metric, first.task or "") if part),
+        key="-".join(slug(part) for part in ("paired", first.metric, first.task_label or "") if part),
         title=title,
         sentences=(*marks, effect_band, equal_bar if shown_equal else "", left_out),
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",

@@ -497,7 +497,7 @@ def _filters(comparisons: Iterable[Comparison]) -> list[tuple[str, str, dict[str
     filters: list[tuple[str, str, dict[str, str]]] = [
         ("metric", "metric", {comparison.metric: metric_name(comparison.metric) for comparison in every}),
         ("regime", "regime", {comparison.regime: comparison.regime for comparison in every}),
-        ("task", "task", {comparison.task or "none": comparison.task or "none" for comparison in every}),
+        ("task", "task", {(label := comparison.task_label or "none"): label for comparison in every}),
         ("label", "standing", {str(comparison.label): comparison.label for comparison in every}),
     ]
     return [known for known in filters if len(known[2]) > 1]

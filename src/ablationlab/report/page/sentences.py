@@ -208,8 +208,8 @@ def evaluation(results: Results) -> str:
     analyzed = results.analysis.evaluation if results.analysis is not None else None
     if analyzed is None or not analyzed.tasks:
         return ""
-    names = dict.fromkeys(task.name for task in analyzed.tasks)
-    dull = dict.fromkeys(task.name for task in analyzed.tasks if not task.sensitivity.sensitive)
+    names = dict.fromkeys(task.task.name for task in analyzed.tasks)
+    dull = dict.fromkeys(task.task.name for task in analyzed.tasks if not task.sensitivity.sensitive)
     text = f"{count(len(names))} {'task' if len(names) == 1 else 'tasks'}."
     if dull:
         text += f" Not shown to tell models apart, in some or all settings, and not used to decide there: {', '.join(dull)}."

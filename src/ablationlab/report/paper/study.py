@@ -512,8 +512,8 @@ class StudyView:
     @property
     def tasks(self) -> list[str]:
         """The tasks by name, each once, however many examples its prompts show."""
-        names = (c.task for c in self.analysis.comparisons if c.task not in (None, MACRO))
-        return list(dict.fromkeys(name.partition(", ")[0] for name in names if name is not None))
+        tasks = (comparison.task for comparison in self.analysis.comparisons)
+        return list(dict.fromkeys(task.name for task in tasks if task is not None and task != MACRO))
 
     @property
     def insensitive(self) -> list[str]:
@@ -521,9 +521,9 @@ class StudyView:
         asked = grouped(
             (c.task, c.sensitivity.sensitive)
             for c in self.analysis.comparisons
-            if c.task not in (None, MACRO) and c.sensitivity is not None
+            if c.task is not None and c.task != MACRO and c.sensitivity is not None
         )
-        return sorted(task for task, sensitive in asked.items() if task is not None and not any(sensitive))
+        return [task.label for task, sensitive in sorted(asked.items()) if not any(sensitive)]
 
     @property
     def not_measured(self) -> list[str]:

@@ -117,6 +117,7 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
             note=printed_unit(comparison.unit),
             link=f"#{anchor}" if anchor is not None else "",
         ),
+        "task": Cell.of(comparison.task_label),
         "regime": Cell.name(comparison.regime),
         "variant": Cell.contrast(comparison.variant, comparison.reference),
         "label": Cell.of(

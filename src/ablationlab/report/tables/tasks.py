@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from statistics import fmean, pstdev
 
 from ablationlab.core.format import DASH, count, percent
+from ablationlab.records.analysis import ComparedTask
 from ablationlab.records.evaluation import SuiteTask, TaskResult
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import DEFAULT_REGIME
 from ablationlab.report.table import Cell, Cells, Column, Table
 
 
-def task_label(task: TaskResult | SuiteTask) -> str:
-    """A task as analysis.json names it: with its shots where there are any."""
-    return f"{task.task}, {task.fewshot}-shot" if task.fewshot else task.task
+def task_of(task: TaskResult | SuiteTask) -> ComparedTask:
+    """A task as analysis.json compares it."""
+    return ComparedTask(task.task, task.fewshot)
 
 
 def arm_name(run: Run) -> str:
@@ -25,15 +26,15 @@ def arm_name(run: Run) -> str:
 
 def task_table(results: Results) -> Table:
     """A row per task: accuracy of every arm, averaged over prompt templates and seeds, beside chance and n-gram models."""
-    suite = {task_label(task): task for task in results.suite.tasks} if results.suite is not None else {}
+    suite = {task_of(task): task for task in results.suite.tasks} if results.suite is not None else {}
     analyzed = None if results.analysis is None else results.analysis.evaluation
     sensitive = {} if analyzed is None else {task.task: task.sensitivity.sensitive for task in analyzed.tasks}
-    by_task: dict[str, dict[tuple[str, str], list[TaskResult]]] = {}  # task -> (arm, run) -> results
+    by_task: dict[ComparedTask, dict[tuple[str, str], list[TaskResult]]] = {}  # task -> (arm, run) -> results
     for run in results.runs:
         arm = arm_name(run)
         for result in run.evaluation.tasks if run.evaluation is not None else ():
             if result.accuracy is not None:
-                by_task.setdefault(task_label(result), {}).setdefault((arm, run.id), []).append(result)
+                by_task.setdefault(task_of(result), {}).setdefault((arm, run.id), []).append(result)
     arms = list(dict.fromkeys(arm for runs in by_task.values() for arm, _ in runs))
     results_of = [result for runs in by_task.values() for of_run in runs.values() for result in of_run]
     meanings = any(task.meaning for task in suite.values())
@@ -41,10 +42,10 @@ def task_table(results: Results) -> Table:
     halves = any(result.weights == "half" for result in results_of)
     models = " / ".join(next((task.ngrams for task in suite.values() if task.ngrams), {})) or "n-grams"
     rows: list[Cells] = []
-    for label, runs in by_task.items():
+    for task, runs in by_task.items():
         every = [result for of_run in runs.values() for result in of_run]
         final = {cell: [result for result in of_run if result.weights == "final"] for cell, of_run in runs.items()}
-        asked, first = suite.get(label), every[0]
+        asked, first = suite.get(task), every[0]
         spreads = [pstdev(_accuracies(of_run)) for of_run in final.values() if len(of_run) > 1]
         spread = fmean(spreads) if spreads else None
         chance = first.chance if asked is None else asked.chance
@@ -53,11 +54,11 @@ def task_table(results: Results) -> Table:
             name: _mean([result for (arm, _), of_run in final.items() if arm == name for result in of_run])
             for name in arms
         }
-        senses = sensitive.get(label)
+        senses = sensitive.get(task)
         ngrams = {} if asked is None else asked.ngrams
         rows.append(
             {
-                Column("task", "Task"): label,
+                Column("task", "Task"): task.label,
                 Column("sensitive", below=True): Cell.of(
                     senses, "not sensitive at this scale" if senses is False else "", tone="warn"
                 ),
