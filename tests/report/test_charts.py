@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,9 @@ import pytest
 
 import ablationlab
 import warm
+from ablationlab.analysis.wording import difference_of
 from ablationlab.core.errors import WorkerDied
+from ablationlab.core.format import count, fixed, number
 from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
@@ -27,6 +30,7 @@ from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import (
     DARK_OF,
     HUES,
+    NUMBERS,
     Figure,
     colours,
     decades,
@@ -194,8 +198,8 @@ def test_labels_of_the_trade_off_never_overlap():
         width = tradeoff.LETTER * len(row["label"])
         left = (row["gain"] + 100) / 200 * tradeoff.VIEW[0] + dx - (width if align == "right" else 0)
         boxes.append((left, left + width, (top - row["cost"]) / (top - bottom) * tradeoff.VIEW[1] + dy))
-    for number, (left, right, middle) in enumerate(boxes):
-        for other_left, other_right, other_middle in boxes[:number]:
+    for place, (left, right, middle) in enumerate(boxes):
+        for other_left, other_right, other_middle in boxes[:place]:
             apart = left > other_right or right < other_left or abs(middle - other_middle) >= tradeoff.LINE
             assert apart
 
@@ -586,4 +590,25 @@ def test_settings_that_regimes_cross_are_drawn_together(tmp_path):
     assert len(cells) == 8
     found = results.analysis.comparison("validation_loss", "large", "rmsnorm", "none")
     assert cells["rmsnorm", "1.0", "place sum"] == pytest.approx(found.delta)
+    assert difference_of(found).text in {row["change"] for row in drawn.data["table0"]}
     svg_of(drawn.spec())
+
+
+PRINTED = {
+    "value": (lambda value: number(value, 5), (0.00012345, 0.5, -1.65, 3.4617, 9.99999, 12.5, 5029.4, 42_195.4)),
+    "reading": (lambda value: number(value, 4), (0.00012345, 0.25, -1.65, 3.4617, 99.996, 5029.4)),
+    "score": (number, (0.0123, 0.5, -1.65, 3.4617, 12.5, 999.4)),
+    "percentage": (lambda value: fixed(value, 1), (0.04, 15.26, 99.96, -3.0)),
+    "points": (lambda value: fixed(value, 1, sign=True), (40.0, -12.54, 0.36)),
+    "count": (count, (7, 1234, 614_400)),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_tooltips_print_numbers_as_the_page_does(kind: str):
+    printed, values = PRINTED[kind]
+    rows = [{"value": value, "place": place} for place, value in enumerate(values)]
+    text = alt.Text("value:Q", format=NUMBERS[kind])
+    chart = alt.Chart(alt.InlineData(values=rows)).mark_text().encode(y=alt.Y("place:O", axis=None), text=text)
+    shown = re.findall(r">([^<>]+)</text>", svg_of(chart.to_dict()))
+    assert shown == list(map(printed, values))

@@ -15,7 +15,7 @@ from typing import Final
 from ablationlab.analysis.comparisons import PlannedComparison, chains_of, planned_comparisons
 from ablationlab.analysis.dataset import Arm, Dataset
 from ablationlab.core.errors import StatisticsError
-from ablationlab.core.format import number
+from ablationlab.core.format import number, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import Metric
@@ -155,7 +155,7 @@ def power_plans(
     if pilot is not None and sd is not None:
         raise StatisticsError("give --from or --sd, not both: the SD comes from one of them")
     if sd is not None and not SMALLEST_SD <= sd <= LARGEST_SD:
-        raise StatisticsError(f"--sd {sd}: must be between {SMALLEST_SD:g} and {LARGEST_SD:g}")
+        raise StatisticsError(f"--sd {sd}: must be between {setting(SMALLEST_SD)} and {setting(LARGEST_SD)}")
     if discordance is not None and not 0 < discordance <= 1:
         raise StatisticsError(f"--discordance {discordance}: must lie above 0 and not above 1")
     metrics = metrics_of(study) if metrics is None else metrics

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ablationlab.analysis import wording
 from ablationlab.core.errors import TableError, did_you_mean
+from ablationlab.core.format import setting
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED
@@ -54,12 +55,12 @@ def study_trend(
     problems += _unlike(effects)
     sizes = {effect.size for effect in effects}
     if not problems and len(sizes) < FEWEST:
-        listed = ", ".join(f"{size:g}" for size in sorted(sizes))
+        listed = ", ".join(setting(size) for size in sorted(sizes))
         problems.append(
             f"a trend needs studies of {FEWEST} different sizes ({scale}) or more, got {len(sizes)}: {listed}"
         )
     if at is not None and not at > 0:
-        problems.append(f"--at {at:g}: must be above 0")
+        problems.append(f"--at {setting(at)}: must be above 0")
     if problems:
         raise TableError("trend", problems)
     effects.sort(key=lambda effect: effect.size)

@@ -520,6 +520,11 @@ def difference_of(comparison: Comparison) -> Difference:
     return difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
 
 
+def pair_difference(comparison: Comparison, delta: float) -> str:
+    """The difference of one pair of runs; of logarithms as a change."""
+    return difference(delta, log=True).text if comparison.transform == "log" else number(delta, 4, sign=True)
+
+
 def change(comparison: Comparison) -> str:
     """The difference with its sign and unit."""
     shown = difference_of(comparison)

@@ -363,4 +363,4 @@ def combination_problems(model: ModelConfig, training: TrainingConfig) -> Iterat
         if getattr(training.lr_scale, group) != 1.0 and group not in owned:
             why = "the head is tied: the embedding's applies" if group == "head" else "the model has no such parameter"
             scale = getattr(training.lr_scale, group)
-            yield Problem(f"training.lr_scale.{group}", f"has nothing to scale: {why}", f"{scale:g}")
+            yield Problem(f"training.lr_scale.{group}", f"has nothing to scale: {why}", str(scale))

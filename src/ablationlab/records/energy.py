@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from ablationlab.core.energy import EnergySource
+from ablationlab.core.format import amount, duration, plain
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.storage import StoredValue
 
@@ -44,7 +45,9 @@ class Energy(SealedRecord):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if (self.joules or 0.0) > MOST_WATTS * (self.seconds + 1):
-            raise ValueError(f"{self.joules:g} J in {self.seconds:g} s is more than any machine draws")
+            raise ValueError(
+                plain(f"{amount(self.joules, 'J')} in {duration(self.seconds)} is more than any machine draws")
+            )
         return self
 
     @property

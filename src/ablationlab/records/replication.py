@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from ablationlab.core.errors import UnknownNameError
+from ablationlab.core.format import setting
 from ablationlab.records.analysis import Absence, Comparison
 from ablationlab.records.metrics import Metric
 from ablationlab.records.seal import SealedRecord
@@ -90,7 +91,7 @@ class PublishedValue(Frozen):
     @model_validator(mode="after")
     def _spread_needs_two(self) -> Self:
         if self.sd is not None and self.n < 2:
-            raise ValueError(f"sd = {self.sd:g} of n = {self.n}: a standard deviation needs two runs or more")
+            raise ValueError(f"sd = {setting(self.sd)} of n = {self.n}: a standard deviation needs two runs or more")
         return self
 
 

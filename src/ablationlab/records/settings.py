@@ -30,6 +30,7 @@ from pydantic import (
 )
 
 from ablationlab.core.errors import StudyError, did_you_mean
+from ablationlab.core.format import setting as in_figures
 from ablationlab.core.problems import problems_of
 from ablationlab.core.registry import Registry
 from ablationlab.records.storage import ON_DISK, content_hash, slug
@@ -325,7 +326,7 @@ class ModelConfig(Frozen):
     @classmethod
     def _own_head(cls, std: float | None, info: ValidationInfo) -> float | None:
         if std is not None and info.data.get("tied"):
-            raise ValueError(f"{std:g} starts an untied head; this head is tied to the token embedding")
+            raise ValueError(f"{in_figures(std)} starts an untied head; this head is tied to the token embedding")
         return std
 
     @field_validator("rotary_fraction")
@@ -336,9 +337,10 @@ class ModelConfig(Frozen):
             return fraction
         size = given["width"] // given["heads"]
         if (rotated := _rotated(size, fraction)) % 2 or not rotated:
-            text = f"rotary positions turn pairs of numbers, and {fraction:g} of a head's width of {size} is {rotated}"
+            share = in_figures(fraction)
+            text = f"rotary positions turn pairs of numbers, and {share} of a head's width of {size} is {rotated}"
             counts = (rotated - 1, rotated + 1) if rotated else (2,)
-            even = [f"{count / size:g}" for count in counts if 2 <= count <= size]
+            even = [in_figures(count / size) for count in counts if 2 <= count <= size]
             nearest = " and ".join(even) or "none: give fewer heads or a larger width"
             raise ValueError(f"{text}; the nearest fractions with an even number: {nearest}")
         return fraction
@@ -665,9 +667,9 @@ class Calibrate(Frozen):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.low >= self.high:
-            raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
+            raise ValueError(f"low = {in_figures(self.low)} must be below high = {in_figures(self.high)}")
         if self.scale == "log" and self.low <= 0:
-            raise ValueError(f"low = {self.low:g} has no logarithm; use scale = 'linear'")
+            raise ValueError(f"low = {in_figures(self.low)} has no logarithm; use scale = 'linear'")
         return self
 
     def written(self, model: ModelConfig, training: TrainingConfig, value: float) -> tuple[ModelConfig, TrainingConfig]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ablationlab.core.errors import PlanError
-from ablationlab.core.format import percent, plain
+from ablationlab.core.format import percent, plain, setting
 from ablationlab.records.plan import Calibrated, Try
 from ablationlab.records.settings import Calibrate, EvaluationConfig, Study
 
@@ -28,10 +28,11 @@ def next_value(study: Study, regime: str, tries: Sequence[Try]) -> float | None:
         return (calibrate.low, calibrate.high)[len(tries)]
     ends = tries[:2]
     if (ends[0].share < calibrate.target) == (ends[1].share < calibrate.target):
-        counts = " and ".join(f"{end.broken} of {len(end.seeds)} at {end.value:g}" for end in ends)
+        counts = " and ".join(f"{end.broken} of {len(end.seeds)} at {setting(end.value)}" for end in ends)
         raise PlanError(
-            f"{calibrate.setting} cannot be calibrated between {calibrate.low:g} and {calibrate.high:g}: baselines that "
-            f"break are {counts}, and about {plain(percent(calibrate.target))} should. Choose ends on two sides of that"
+            f"{calibrate.setting} cannot be calibrated between {setting(calibrate.low)} and "
+            f"{setting(calibrate.high)}: baselines that break are {counts}, and about {plain(percent(calibrate.target))} "
+            "should. Choose ends on two sides of that"
         )
     if len(tries) >= calibrate.tries:
         return None

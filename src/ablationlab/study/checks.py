@@ -461,11 +461,11 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
         if not isinstance(alpha, int | float):
             continue
         if LARGEST_ALPHA < alpha < 1:
-            allowed = f"up to {LARGEST_ALPHA:g}; 0.05 is usual"
-            yield Problem(f"{key}.alpha", "is too large to show anything", f"{alpha:g}", allowed)
+            allowed = f"up to {in_figures(LARGEST_ALPHA)}; 0.05 is usual"
+            yield Problem(f"{key}.alpha", "is too large to show anything", str(alpha), allowed)
         pairs = _pair_count(data, criterion)
         if test in SIGN_TESTS and pairs and (least := _least_p(pairs)) > alpha > 0:
-            text = f"with {pairs} seeds p is never below {least:g}, so it cannot reach {alpha:g}"
+            text = f"with {pairs} seeds p is never below {in_figures(least)}, so it cannot reach {in_figures(alpha)}"
             needed = next(n for n in range(pairs, 10_000) if _least_p(n) <= alpha)
             yield Problem(f"{key}.test", text, repr(test), f"paired-t, or {needed} seeds or more")
         if criterion.get("correction") == "dunnett":
@@ -476,8 +476,8 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
             levels.append((key, alpha))
         if role in ("primary", "secondary") and alpha != levels[0][1]:
             first, level = levels[0]
-            text = f"{first} has alpha {level:g}; primary and secondary ones are corrected together, at one alpha"
-            yield Problem(f"{key}.alpha", text, f"{alpha:g}", f"{level:g}")
+            text = f"{first} has alpha {in_figures(level)}; primary and secondary ones are corrected together, at one alpha"
+            yield Problem(f"{key}.alpha", text, str(alpha), str(level))
         if role == "guard" and criterion.get("margin") is None and criterion.get("smallest_effect") is None:
             text = "a guard needs a margin: by how much may this metric get worse?"
             yield Problem(f"{key}.margin", text)
@@ -519,8 +519,9 @@ def study_warnings(study: Study) -> tuple[str, ...]:
         corrects = criterion.correction in ("holm", "bonferroni")
         if criterion.test in SIGN_TESTS and corrects and sign_flip_floor(pairs) > criterion.alpha / tests:
             warnings.append(
-                f"{about}: with {pairs} seeds p of {criterion.test} is never below {sign_flip_floor(pairs):g}, and "
-                f"{tests} tests corrected by {criterion.correction} need {criterion.alpha / tests:g}: nothing can be shown"
+                f"{about}: with {pairs} seeds p of {criterion.test} is never below {in_figures(sign_flip_floor(pairs))}, "
+                f"and {tests} tests corrected by {criterion.correction} need {in_figures(criterion.alpha / tests)}: nothing "
+                "can be shown"
             )
         if criterion.metric in GATED and not study.evaluation.gate_seeds:
             warnings.append(

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import CodeError, RunFailure, nearest
+from ablationlab.core.format import setting
 from ablationlab.core.paths import real_path
 from ablationlab.core.processes import wait_or_kill
 from ablationlab.records.environment import Drift, Environment, current
@@ -283,7 +284,7 @@ def _run_program(
 
 
 def _too_long(timeout: float) -> str:
-    return f"it ran past timeout = {timeout:g} seconds and was ended"
+    return f"it ran past timeout = {setting(timeout)} seconds and was ended"
 
 
 def _end(program: subprocess.Popen[bytes], number: signal.Signals) -> None:

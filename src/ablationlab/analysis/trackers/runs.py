@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ablationlab.core.format import setting
 from ablationlab.records.settings import flattened
 
 #: A cell of a table, or a setting of a run.
@@ -66,8 +67,8 @@ def repeated_step(points: Iterable[Point], advice: str) -> str | None:
         other = first.setdefault(point.step, point)
         if other.value != point.value and not (math.isnan(other.value) and math.isnan(point.value)):
             return (
-                f"{point.value:g} at step {point.step:g} in {point.place}, and {other.value:g} in {other.place}: "
-                f"are these two runs? {advice}"
+                f"{setting(point.value)} at step {setting(point.step)} in {point.place}, and {setting(other.value)} in "
+                f"{other.place}: are these two runs? {advice}"
             )
     return None
 

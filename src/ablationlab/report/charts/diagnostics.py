@@ -19,6 +19,7 @@ from ablationlab.report.charts.theme import (
     figure,
     mean_and_range,
     thinned,
+    tip,
     variant_colour,
     variant_dash,
     variant_shape,
@@ -143,7 +144,7 @@ def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[st
         mark = base.mark_rule(strokeWidth=width)
         return mark.encode(x=x, xOffset=offset, y=y, y2=alt.Y2(f"{high}:Q"), color=colour)
 
-    quantiles = [alt.Tooltip(f"{name}:Q", title=f"quantile {setting(at)}", format=".4g") for name, at in named.items()]
+    quantiles = [tip(name, "reading", f"quantile {setting(at)}") for name, at in named.items()]
     tips = [alt.Tooltip("variant:N"), alt.Tooltip("group:N"), *quantiles]
     median = base.mark_tick(thickness=2.5, size=11, orient="horizontal").encode(
         x=x, xOffset=offset, y=alt.Y("median:Q", title=view.axis, scale=scale), color=colour, tooltip=tips
@@ -188,7 +189,7 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
                 y=y,
                 color=colour,
                 shape=shape,
-                tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), alt.Tooltip("y:Q", format=".4g")],
+                tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), tip("y", "reading")],
             ),
         )
     if view.over == "groups":
@@ -199,12 +200,12 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
             y=y,
             color=colour,
             shape=shape,
-            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), alt.Tooltip("y:Q", format=".4g")],
+            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), tip("y", "reading")],
         )
     return base.mark_tick(thickness=1.2, opacity=0.35, size=24, orient="horizontal").encode(
         x=alt.X("variant:N", title=None, sort=names).axis(labelAngle=0),
         xOffset=alt.XOffset("seed:N"),
         y=y,
         color=variant_colour(results, legend=False),
-        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("at:Q", title="values"), tip("y", "reading")],
     )

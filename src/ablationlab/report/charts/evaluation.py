@@ -23,6 +23,7 @@ from ablationlab.report.charts.theme import (
     Tables,
     figure,
     mean_and_range,
+    tip,
     variant_colour,
     variant_dash,
     variant_shape,
@@ -104,14 +105,14 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 .encode(
                     x=alt.X("accuracy:Q"),
                     y=y,
-                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), alt.Tooltip("accuracy:Q", format=".1f")],
+                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), tip("accuracy", "percentage")],
                 ),
                 other.transform_filter("datum.level != 'chance'")
                 .mark_tick(thickness=1.4, size=18, color=RULE[0], strokeDash=[2, 2])
                 .encode(
                     x=alt.X("accuracy:Q"),
                     y=y,
-                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), alt.Tooltip("accuracy:Q", format=".1f")],
+                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), tip("accuracy", "percentage")],
                 ),
             ]
         layers.append(
@@ -124,7 +125,7 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 tooltip=[
                     alt.Tooltip("run:N"),
                     alt.Tooltip("task:N"),
-                    alt.Tooltip("accuracy:Q", title="accuracy, %", format=".1f"),
+                    tip("accuracy", "percentage", "accuracy, %"),
                     alt.Tooltip("templates:Q", title="templates averaged"),
                 ],
             )
@@ -282,9 +283,9 @@ def reliability(results: Results) -> tuple[Figure, ...]:
                 shape=variant_shape(results, legend=True),
                 tooltip=[
                     alt.Tooltip("run:N"),
-                    alt.Tooltip("confidence:Q", format=".3f"),
-                    alt.Tooltip("accuracy:Q", format=".3f"),
-                    alt.Tooltip("count:Q", title="tokens", format=","),
+                    tip("confidence", "score"),
+                    tip("accuracy", "score"),
+                    tip("count", "count", "tokens"),
                 ],
             ),
         )
@@ -347,7 +348,7 @@ def temperature(results: Results) -> tuple[Figure, ...]:
                     x=x,
                     y=alt.YValue(alt.ExprRef("height - 8")),
                     color=colour,
-                    tooltip=[alt.Tooltip("run:N"), alt.Tooltip("t:Q", title="best temperature", format=".3f")],
+                    tooltip=[alt.Tooltip("run:N"), tip("t", "score", "best temperature")],
                 )
             )
         made.append(

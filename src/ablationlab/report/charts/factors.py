@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.core.format import level
+from ablationlab.analysis.wording import difference_of
+from ablationlab.core.format import difference, level
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BY_VARIANT,
@@ -66,8 +67,11 @@ def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
             "delta": cell.effect,
             "low": cell.low,
             "high": cell.high,
+            "change": shown.text,
+            "range": shown.range,
         }
         for cell in crossed.cells
+        for shown in [difference(cell.effect, cell.low, cell.high, log=crossed.transform == "log")]
         if cell.effect is not None
     ]
     if not rows:
@@ -91,9 +95,8 @@ def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
         alt.Tooltip("variant:N"),
         alt.Tooltip("across:N", title=_short(across.key)),
         alt.Tooltip("line:N", title=_short(lines.key)),
-        alt.Tooltip("delta:Q", title="difference", format="+.5g"),
-        alt.Tooltip("low:Q", title="interval from", format="+.5g"),
-        alt.Tooltip("high:Q", title="to", format="+.5g"),
+        alt.Tooltip("change:N", title="difference"),
+        alt.Tooltip("range:N", title="interval"),
     ]
     chart = alt.layer(
         alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")),
@@ -154,6 +157,8 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
                 "delta": delta,
                 "low": delta if interval is None or interval.low is None else interval.low,
                 "high": delta if interval is None or interval.high is None else interval.high,
+                "change": "0" if comparison is None else difference_of(comparison).text,
+                "range": "" if comparison is None else difference_of(comparison).range,
             }
         )
     if len(rows) < 3:
@@ -181,9 +186,8 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
             shape=alt.Shape("line:N", scale=alt.Scale(domain=names, range=list(SHAPES[: len(names)])), legend=legend),
             tooltip=[
                 alt.Tooltip("variant:N"),
-                alt.Tooltip("delta:Q", title="difference", format="+.5g"),
-                alt.Tooltip("low:Q", title="interval from", format="+.5g"),
-                alt.Tooltip("high:Q", title="to", format="+.5g"),
+                alt.Tooltip("change:N", title="difference"),
+                alt.Tooltip("range:N", title="interval"),
             ],
         ),
     )

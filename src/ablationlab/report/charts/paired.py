@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import difference_of, margin_of, name_of
+from ablationlab.analysis.wording import difference_of, margin_of, name_of, pair_difference
 from ablationlab.core.format import difference, level
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import MACRO, ComparedTask
@@ -26,6 +26,7 @@ from ablationlab.report.charts.theme import (
     drawn_values,
     figure,
     robust_scale,
+    tip,
     variant_colour,
     variant_shape,
 )
@@ -117,13 +118,14 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         )
         tost = comparison.equivalence
         if tost is not None and tost.equivalent and tost.low is not None:
-            shown_equal.append({**where, "low": tost.low, "high": tost.high, "level": level(1 - 2 * tost.alpha)})
+            bounds = {"low": tost.low, "high": tost.high, "range": difference(None, tost.low, tost.high, log=log).range}
+            shown_equal.append({**where, **bounds, "level": level(1 - 2 * tost.alpha)})
         points += [
             {
                 **where,
                 "seed": str(pair.seed),
                 "delta": pair.delta,
-                "change": difference(pair.delta, log=log, unit=comparison.unit).text,
+                "change": pair_difference(comparison, pair.delta),
                 "value": pair.variant,
                 "reference_value": pair.reference,
             }
@@ -157,8 +159,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
                 tooltip=[
                     alt.Tooltip("contrast:N"),
                     alt.Tooltip("level:N", title="equivalence interval"),
-                    alt.Tooltip("low:Q", title="from", format="+.5g"),
-                    alt.Tooltip("high:Q", title="to", format="+.5g"),
+                    alt.Tooltip("range:N", title="from"),
                 ],
             )
         )
@@ -171,11 +172,9 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
             tooltip=[
                 alt.Tooltip("contrast:N"),
                 alt.Tooltip("seed:N"),
-                alt.Tooltip("change:N", title="difference")
-                if log
-                else alt.Tooltip("delta:Q", title=f"difference{f', {unit}' if unit else ''}", format="+.5g"),
-                alt.Tooltip("value:Q", title="variant", format=".5g"),
-                alt.Tooltip("reference_value:Q", title="reference", format=".5g"),
+                alt.Tooltip("change:N", title=f"difference{f', {unit}' if unit else ''}"),
+                tip("value", "value", "variant"),
+                tip("reference_value", "value", "reference"),
             ],
         ),
         summary.mark_point(size=110, filled=True, opacity=1, stroke=GROUND[0], strokeWidth=1.5, shape="diamond").encode(
@@ -273,7 +272,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
             y=y,
             color=variant_colour(results, legend=False),
             shape=variant_shape(results),
-            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".5g")],
+            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("seed:N"), tip("value", "value")],
         )
         made.append(
             figure(

@@ -17,6 +17,7 @@ from ablationlab.report.charts.theme import (
     Tables,
     figure,
     readable_text,
+    tip,
     variant_colour,
     variant_shape,
 )
@@ -111,7 +112,7 @@ def power(results: Results) -> tuple[Figure, ...]:
                 tooltip=[
                     alt.Tooltip("contrast:N"),
                     alt.Tooltip("seeds:Q"),
-                    alt.Tooltip("effect:Q", title="detectable at 80 %", format=".4g"),
+                    tip("effect", "score", "detectable at 80 %"),
                 ],
             ),
             alt.Chart(kept(observed))
@@ -125,7 +126,7 @@ def power(results: Results) -> tuple[Figure, ...]:
                 tooltip=[
                     alt.Tooltip("contrast:N"),
                     alt.Tooltip("n:Q"),
-                    alt.Tooltip("effect:Q", title="observed difference", format=".4g"),
+                    tip("effect", "score", "observed difference"),
                 ],
             ),
         ]

@@ -26,6 +26,7 @@ from ablationlab.report.charts.theme import (
     decades,
     drawn_values,
     figure,
+    tip,
     variant_colour,
     variant_dash,
     variant_rows,
@@ -101,8 +102,8 @@ def spikes(results: Results) -> tuple[Figure, ...]:
                 alt.Tooltip("run:N"),
                 alt.Tooltip("regime:N"),
                 alt.Tooltip("seed:N"),
-                alt.Tooltip("score:Q", format=".3g"),
-                alt.Tooltip("step:Q", title="at step"),
+                tip("score", "score"),
+                tip("step", "count", "at step"),
                 alt.Tooltip("why:N", title="reading"),
             ],
         ),
@@ -221,7 +222,7 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
             y=alt.Y("share:Q", title="runs that have not diverged").scale(domain=[0, 1]).axis(format="%"),
             color=variant_colour(results, lines=True),
             strokeDash=variant_dash(results),
-            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("step:Q"), alt.Tooltip("runs:N", title="left")],
+            tooltip=[alt.Tooltip("variant:N"), tip("step", "count"), alt.Tooltip("runs:N", title="left")],
         )
     )
     tests = () if len(results.regimes) > 1 else arms  # of several regimes the table below has them

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ablationlab.analysis.wording import instability
-from ablationlab.core.format import level, setting
+from ablationlab.core.format import difference, level, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BAD,
@@ -20,6 +20,7 @@ from ablationlab.report.charts.theme import (
     Figure,
     Tables,
     figure,
+    tip,
     variant_colour,
     variant_dash,
     variant_rows,
@@ -53,6 +54,7 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
             "run": point.run,
             "variant": point.variant,
             "lr": point.lr,
+            "rate": setting(point.lr),
             "seed": str(point.seed),
             "counted": point.counted,
             "end": "diverged" if point.state == "diverged" else "finished",
@@ -85,9 +87,9 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
             tooltip=[
                 alt.Tooltip("run:N"),
                 alt.Tooltip("variant:N"),
-                alt.Tooltip("lr:Q", title="learning rate", format=".3g"),
+                alt.Tooltip("rate:N", title="learning rate"),
                 alt.Tooltip("seed:N"),
-                alt.Tooltip("counted:Q", title=metric_name(metric), format=".4g"),
+                tip("counted", "value", metric_name(metric)),
                 alt.Tooltip("why:N", title="reading"),
             ],
         ),
@@ -118,8 +120,16 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
     sweep = _sweep(results)
     if sweep is None:
         return ()
-    seeds = [{**_row(part), "seed": str(part.seed)} for part in sweep.sensitivities if part.sensitivity is not None]
-    means = [_row(summary) for summary in sweep.summaries if summary.mean is not None]
+    seeds = [
+        {**_row(part), "seed": str(part.seed), "rate": setting(part.best_lr)}
+        for part in sweep.sensitivities
+        if part.sensitivity is not None
+    ]
+    means = [
+        {**_row(part), "shown": difference(part.mean, part.low, part.high, sign=False).text}
+        for part in sweep.summaries
+        if part.mean is not None
+    ]
     if not seeds and not means:
         return ()
     x = alt.X("mean:Q", title="learning-rate sensitivity (nats/token), lower is more forgiving").scale(zero=True)
@@ -137,15 +147,15 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
             tooltip=[
                 alt.Tooltip("variant:N"),
                 alt.Tooltip("seed:N"),
-                alt.Tooltip("sensitivity:Q", format=".4g"),
-                alt.Tooltip("best_lr:Q", title="best rate", format=".3g"),
+                tip("sensitivity", "reading"),
+                alt.Tooltip("rate:N", title="best rate"),
             ],
         ),
         summary.mark_point(size=100, filled=True, shape="diamond", stroke=GROUND[0], strokeWidth=1.5, opacity=1).encode(
             x=x,
             y=y,
             color=colour,
-            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("mean:Q", format=".4g"), alt.Tooltip("n:Q", title="seeds")],
+            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("shown:N", title="mean"), alt.Tooltip("n:Q", title="seeds")],
         ),
     )
     return (

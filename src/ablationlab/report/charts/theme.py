@@ -270,6 +270,25 @@ def variant_shape(results: Results, *, legend: bool = False) -> alt.Shape:
     )
 
 
+#: Numbers of a tooltip in d3's words, as `core.format` prints them on the page. The digits of a difference follow from its
+#: interval, and small settings are powers of ten: rows bring such as text.
+NUMBERS: Mapping[str, str] = {
+    "value": ",.5r",  # of a run: `number(value, 5)`
+    "reading": ",.4r",  # of a probe: `number(value, 4)`
+    "score": ",.3r",  # `number(value)`
+    "percentage": ",.1f",  # `fixed(value, 1)`
+    "points": "+,.1f",  # `fixed(value, 1, sign=True)`
+    "count": ",",  # `count(value)`
+}
+
+
+def tip(field: str, kind: str, title: str | None = None) -> alt.Tooltip:
+    """A line of a tooltip: a field that holds a number of this kind, under its name or a *title*."""
+    import altair as alt
+
+    return alt.Tooltip(f"{field}:Q", title=title or field, format=NUMBERS[kind])
+
+
 def variant_rows(
     results: Results, *, field: str = "variant", order: Sequence[str] | None = None, room: int = 150
 ) -> alt.Y:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ablationlab.analysis.wording import gain_intervals, listed
-from ablationlab.core.format import fixed, level, number, setting
+from ablationlab.core.format import difference, fixed, level, number, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.stability import calm
 from ablationlab.report.charts.theme import (
@@ -22,6 +22,7 @@ from ablationlab.report.charts.theme import (
     figure,
     readable_text,
     robust_scale,
+    tip,
     variant_colour,
 )
 from ablationlab.report.naming import printed_unit
@@ -88,6 +89,9 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
         .scale(domain=[-100, 100])
         .axis(values=[-100, -50, 0, 50, 100])
     )
+    for row in data:
+        shown = difference(row["cost"], row["cost_low"], row["cost_high"], log=logged)
+        row |= {"shown_cost": shown.text, "shown_range": shown.range}
     extent = [row[key] for row in data for key in ("cost", "cost_low", "cost_high")]
     scale, ticks, words = robust_scale(extent, padding=34)
     title = f"cost in {metric_name(metric)}" + (f" ({unit})" if unit else "") + f", up is worse{words}"
@@ -121,12 +125,11 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             tooltip=[
                 alt.Tooltip("variant:N"),
                 alt.Tooltip("regime:N"),
-                alt.Tooltip("gain:Q", title="stability gain, points", format="+.1f"),
-                alt.Tooltip("gain_low:Q", title="  from", format="+.1f"),
-                alt.Tooltip("gain_high:Q", title="  to", format="+.1f"),
-                alt.Tooltip("cost:Q", title=f"cost, {unit or metric}", format="+.4g"),
-                alt.Tooltip("cost_low:Q", title="  from", format="+.4g"),
-                alt.Tooltip("cost_high:Q", title="  to", format="+.4g"),
+                tip("gain", "points", "stability gain, points"),
+                tip("gain_low", "points", "  from"),
+                tip("gain_high", "points", "  to"),
+                alt.Tooltip("shown_cost:N", title="cost" if logged else f"cost, {unit or metric}"),
+                alt.Tooltip("shown_range:N", title="  from"),
                 alt.Tooltip("decision:N"),
             ],
         ),

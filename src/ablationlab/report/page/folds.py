@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ablationlab.analysis.wording import absence, adjusted, caveat, no_number, sensitivity_reasons
+from ablationlab.analysis.wording import absence, adjusted, caveat, no_number, pair_difference, sensitivity_reasons
 from ablationlab.core.format import Difference, amount, difference, duration, level, number, p_clause, p_value, setting
 from ablationlab.records.settings import flattened
 from ablationlab.report.page.embed import macros
@@ -64,9 +64,7 @@ def _pairs(results: Results, comparison: Comparison, runs: Mapping[str, str], mo
             results.run_of(arm, comparison.regime, pair.seed) for arm in (comparison.reference, comparison.variant)
         )
         links = ("" if run is None else runs.get(run.id, "") for run in cells)
-        log = comparison.transform == "log"
-        delta = difference(pair.delta, log=True).text if log else number(pair.delta, 4, sign=True)
-        values = (number(pair.reference, 5), number(pair.variant, 5), delta)
+        values = (number(pair.reference, 5), number(pair.variant, 5), pair_difference(comparison, pair.delta))
         rows.append((str(pair.seed), *values, *links))
     return rows
 

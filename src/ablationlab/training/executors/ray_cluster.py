@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ablationlab.core.errors import AblationLabError, PlanError, RunFailure
+from ablationlab.core.format import setting
 from ablationlab.core.paths import real_path
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
@@ -136,7 +137,9 @@ class _Schedule:
             if not announced and time.monotonic() - quiet_since > PATIENCE_SECONDS and self._nothing_free():
                 announced = True
                 self.listen(
-                    Event("resources", -1, " and ".join(f"{v:g} {k}" for k, v in needs_of(self.job.plan).items()))
+                    Event(
+                        "resources", -1, " and ".join(f"{setting(v)} {k}" for k, v in needs_of(self.job.plan).items())
+                    )
                 )
         if self.stopping() and not self.failures:
             return False
@@ -293,7 +296,7 @@ def _joinable(address: str) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise AblationLabError(
-            f"--address {address}: something answers there, but no Ray cluster within {JOIN_SECONDS:.0f} s"
+            f"--address {address}: something answers there, but no Ray cluster within {setting(JOIN_SECONDS)} s"
         ) from error
     except subprocess.CalledProcessError as error:
         lines = [line for line in error.stderr.splitlines() if line.strip()] or ["no reason given"]
@@ -334,9 +337,10 @@ def check_resources(ray: Any, plan: Plan) -> None:
     if _able(ray, plan):
         return
     settings = "execution.threads" if plan.study.trainer is None else "--workers, which share the cores"
-    wanted = " and ".join(f"{value:g} {key}" for key, value in needs_of(plan).items())
+    wanted = " and ".join(f"{setting(value)} {key}" for key, value in needs_of(plan).items())
     has = [
-        f"{node['NodeManagerHostname']}: {node['Resources'].get('CPU', 0):g} CPU, {node['Resources'].get('GPU', 0):g} GPU"
+        f"{node['NodeManagerHostname']}: "
+        + ", ".join(f"{setting(node['Resources'].get(kind, 0))} {kind}" for kind in ("CPU", "GPU"))
         for node in ray.nodes()
         if node["Alive"]
     ]
@@ -366,7 +370,7 @@ def inspect(ray: Any, job: Job) -> None:
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         for answer, node in answers.items():
             if node["NodeID"] in alive:  # one that died meanwhile can do no harm
-                silent = [f"gave no answer within {INSPECT_SECONDS:.0f} s (is its GPU taken by another job?)"]
+                silent = [f"gave no answer within {setting(INSPECT_SECONDS)} s (is its GPU taken by another job?)"]
                 lines = silent if answer in late else _found_wrong(ray, answer, job)
                 wrong += [f"{node['NodeManagerHostname']}: {line}" for line in lines]
     finally:
