@@ -230,6 +230,25 @@ def test_nothing_to_add_and_no_study_are_refused(study_table, tmp_path):
         pipeline.extend(tmp_path, pipeline.Options(), variants=["layernrm"])
 
 
+def test_two_extensions_at_once_do_not_both_add_runs(study_table, tmp_path, monkeypatch):
+    from ablationlab.study import plan
+
+    pipeline.seal(parse_study(study_table(FIXED)), ResultsFolder(tmp_path), "cpu", 1)
+    extension = plan.extension
+
+    def slow(*asked):
+        amendment = extension(*asked)
+        amendment.create(tmp_path / "amendments" / "0001.json")  # of another command that was faster
+        return amendment
+
+    monkeypatch.setattr(plan, "extension", slow)
+    with pytest.raises(
+        AblationLabError, match=r"another command added runs .* \(amendments/0001.json\). Nothing was added"
+    ):
+        pipeline.extend(tmp_path, pipeline.Options("cpu", 1), seeds=[4])
+    assert [file.name for file in (tmp_path / "amendments").iterdir()] == ["0001.json"]
+
+
 # --- calibrated regimes ---------------------------------------------------------------------------------------
 
 HOT = {"setting": "training.lr", "low": 1e-3, "high": 30.0, "seeds": [101, 102], "tries": 4}

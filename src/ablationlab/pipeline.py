@@ -305,6 +305,7 @@ def extend(
         raise AblationLabError("nothing to add: give --seeds, --variants or both")
     results = ResultsFolder(find_results(Path(folder)))
     results.check_planned()
+    place = next_numbered(results.path / AMENDMENTS)  # before the plan is read: another command may add runs meanwhile
     sealed, before = Plan.read_sealed(results.plan), Plan.of(results)
     _check_complete(sealed.study, results, read_runs(before, results))
     _ask(sealed.study, results, trust=options.trust_code)
@@ -314,7 +315,13 @@ def extend(
         corpora = {} if own else _corpora(extended(before, seeds, variants))
         amendment = extension(results, corpus, corpora, seeds, variants, reason)
     _checked_drift(sealed.in_force(before.looks, (*before.amendments, amendment)), corpus, results, options)
-    amendment.create(next_numbered(results.path / AMENDMENTS))
+    try:
+        amendment.create(place)
+    except FileExistsError as error:
+        raise AblationLabError(
+            f"another command added runs to {results.path} at the same time ({AMENDMENTS}/{place.name}). Nothing was added "
+            "here; run the same command again"
+        ) from error
     return _carry_out(sealed.study, results, options, listen or TrainingProgress(), report=report)
 
 

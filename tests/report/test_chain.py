@@ -96,11 +96,22 @@ def test_what_is_gone_while_its_companions_are_there_is_missing_and_the_last_lin
     lost = {link.file: link.text for link in chain(folder) if link.state == "missing"}
     assert lost.keys() == {f"runs/{RUN}/result.json", "verdict.json"}
     assert lost["verdict.json"] == "is not there, but analysis.json is; `ablationlab analyze` makes it again"
-    assert cli("verify", folder)[1].splitlines()[-1] == f"Missing: runs/{RUN}/result.json, verdict.json."
+    code, output, _ = cli("verify", folder)
+    assert (code, output.splitlines()[-1]) == (1, f"Missing: runs/{RUN}/result.json, verdict.json.")
     for name in ("analysis.json", "report.html", "statistics.md"):
         (folder / name).unlink()
     states = {link.file: link.state for link in chain(folder)}
     assert (states["analysis.json"], states["verdict.json"]) == ("absent", "absent")
+
+
+def test_a_script_learns_from_the_exit_code_that_a_verdict_is_missing(folder, cli):
+    for name in ("verdict.json", "report.html", "statistics.md"):
+        (folder / name).unlink()
+    code, output, _ = cli("verify", folder)
+    assert (code, output.splitlines()[-2:]) == (
+        1,
+        ["One link of the chain does not hold.", "Missing: verdict.json."],
+    )
 
 
 def test_a_file_that_no_run_keeps_was_left_out_and_one_that_some_lack_is_missing(folder, cli):

@@ -76,6 +76,18 @@ def test_a_title_wraps_between_words_where_there_is_no_room():
     assert [line.split() for line in lines[1:3]] == [["contrast", "mean", "interval"], ["difference"]]
 
 
+def test_a_title_takes_two_lines_before_another_is_spared_a_break():
+    heads = ["tokens per run", "FLOPs per run", "lr"]
+    table = Table.simple("Arms", heads, [("307,200", "228 G", "0.002")], heads)
+    room = len("tokens per run  FLOPs per run  0.002") - 1
+    assert [line.split() for line in printed(table, room)[1:3]] == [
+        ["tokens", "per", "run", "FLOPs", "per", "lr"],
+        ["run"],
+    ]
+    lines = printed(table, len("tokens per  FLOPs per  0.002"))
+    assert lines[3].split() == ["307,200", "228", "G", "0.002"], "two lines of titles for both"
+
+
 def test_paragraphs_keep_their_indent():
     lines = printed(Paragraphs("Mind", [WHY]), 40)
     assert lines[1] == "Mind"

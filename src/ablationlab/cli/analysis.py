@@ -22,6 +22,7 @@ from ablationlab.cli.common import (
     add,
 )
 from ablationlab.core.errors import AblationLabError
+from ablationlab.core.paths import did_you_mean_beside
 
 if TYPE_CHECKING:
     from ablationlab.analysis import Dataset
@@ -90,7 +91,7 @@ def evaluate(
 
     results = find_results(results)
     if not results.is_dir():
-        raise AblationLabError(f"{results}: no such results folder")
+        raise AblationLabError(f"{results}: no such results folder{did_you_mean_beside(results)}")
     folder = ResultsFolder(results)
     remember(task_code(tasks))  # files that the command names are the user's own
     study = Plan.of(folder).study
@@ -269,7 +270,7 @@ def _table_dataset(
     from ablationlab.core.errors import TableError
 
     if not path.exists():
-        raise TableError(str(path), ["no such file or results folder"])
+        raise TableError(str(path), [f"no such file or results folder{did_you_mean_beside(path)}"])
     problems: list[str] = []
     try:
         dataset = read_table(path, TableOptions.checked(baseline=baseline or "", **given))

@@ -9,13 +9,17 @@ import re
 import shutil
 import sys
 import textwrap
+from difflib import get_close_matches
 
 from cyclopts import (
     UNSET,
     App,
+    ArgumentOrderError,
+    CoercionError,
     CycloptsError,
     MissingArgumentError,
     Parameter,
+    UnknownOptionError,
     UnusedCliTokensError,
     ValidationError,
 )
@@ -133,6 +137,11 @@ def _help_of(error: CycloptsError) -> str:
     return " ".join(["ablationlab", *(error.command_chain or ()), "--help"])
 
 
+#: How much alike an option that is suggested must be, as difflib counts it: less has nothing to do with what was meant.
+_ALIKE = 0.7
+_KINDS: dict[object, str] = {int: "a whole number", float: "a number"}
+
+
 def _usage(error: CycloptsError) -> str:
     """In the form of our own errors: the option, the value, what is allowed; or which argument is missing or too many."""
     if isinstance(error, MissingArgumentError) and error.argument is not None:
@@ -141,6 +150,19 @@ def _usage(error: CycloptsError) -> str:
         return f"{error.argument.name} {'is missing, or ' if error.argument.required else ''}has no value"
     if isinstance(error, UnusedCliTokensError):
         return f"one argument too many, or in the wrong order: {' '.join(error.unused_tokens or ())}"
+    if isinstance(error, ArgumentOrderError):
+        return f"one argument too many, or in the wrong order: {error.token}"
+    if isinstance(error, UnknownOptionError):
+        given = (error.token.keyword or error.token.value).partition("=")[0]
+        options = [name for argument in error.argument_collection for name in argument.names if name.startswith("--")]
+        alike = get_close_matches(given.strip("-"), [name.strip("-") for name in options], n=1, cutoff=_ALIKE)
+        return f"unknown option {given}" + "".join(f"; did you mean --{name}?" for name in alike)
+    if isinstance(error, CoercionError) and error.token is not None and error.argument is not None:
+        value, kind = error.token.value, _KINDS.get(error.target_type)
+        if kind is not None:
+            return f"{error.argument.name} {value}: expected {kind}"
+        if value in ("gpu", "nvidia") and error.argument.name == "--device":
+            return f"--device {value}: a GPU is called cuda here; allowed: auto, cpu, cuda"
     if isinstance(error, ValidationError) and error.argument is not None:
         value = error.argument.value if error.value is UNSET else error.value
         text = error.exception_message.rstrip(".")

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from ablationlab.cli.common import FAILED, Positive, Printer, ResultsPath, Several, add
 from ablationlab.core.errors import AblationLabError
-from ablationlab.core.paths import real_path, user_path
+from ablationlab.core.paths import did_you_mean_beside, real_path, user_path
 
 Place = Annotated[Path, Parameter(help="A study file, a plan.lock, a results folder, or a study's bare name.")]
 
@@ -123,7 +123,8 @@ def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> in
     from ablationlab.report.terminal.browse import listing
 
     if not folder.is_dir():
-        raise AblationLabError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+        problem = "not a folder" if folder.exists() else f"no such folder{did_you_mean_beside(folder)}"
+        raise AblationLabError(f"{folder}: {problem}")
     printer = Printer()
     printer.parts(*listing(folder, printer.console.width))
     return 0

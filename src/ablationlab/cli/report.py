@@ -62,6 +62,10 @@ def report(
     return FAILED if damaged or len(written) < len(set(only)) else 0
 
 
+#: How a file that --out may mean ends, where a folder is wanted.
+_PAPERS = (".pdf", ".tex", ".typ", ".md", ".html", ".doc", ".docx")
+
+
 def paper(
     results: Annotated[
         tuple[Path, ...],
@@ -98,6 +102,8 @@ def paper(
     from ablationlab.study.text import read_text, text_problems
 
     require_memory(LEAST_MEMORY, "the paper")
+    if out.suffix in _PAPERS and not out.is_dir():
+        raise AblationLabError(f"--out {out}: name a folder; the paper is {out.parent / out.stem}/paper.pdf then")
     printer = Printer()
     own = None
     if text is not None:
@@ -123,7 +129,8 @@ def verify(
 
     It finds accidents and careless edits. Against someone who recomputes every hash, only --deposited helps: a copy that
     others have dated. Files that runs may leave out to save room, such as weights, are listed as not kept. Files that are no
-    part of the study are listed as unknown; no number comes from them, so the chain holds. Exit code 1 if it does not.
+    part of the study are listed as unknown; no number comes from them, so the chain holds. Exit code 1 if a file differs or
+    is missing.
     """
     from ablationlab.report.chain import chain
     from ablationlab.study.places import find_results
@@ -136,7 +143,7 @@ def verify(
             printer.text(f"{link.state:<9} {link.file}", wrap=False)
             line = f"{'':<9} {link.text}"
         printer.text(line)
-    broken = sum(link.state == "differs" for link in links)
+    broken = sum(link.state in ("differs", "missing") for link in links)
     words = f"{counted(broken, 'link')} of the chain {'does' if broken == 1 else 'do'} not hold."
     printer.text(words.capitalize() if broken else "The chain holds.")
     for state, title in (("missing", "Missing"), ("not kept", "Not kept, so not checked")):

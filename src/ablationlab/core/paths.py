@@ -4,7 +4,10 @@ opens it to name; `Path.resolve` and `Path.expanduser` raise RuntimeError."""
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+from ablationlab.core.errors import did_you_mean
 
 
 def real_path(path: Path) -> Path:
@@ -15,6 +18,13 @@ def real_path(path: Path) -> Path:
 def with_home(path: str) -> Path:
     """A path as a user writes it: `~` is the home."""
     return Path(os.path.expanduser(Path(path)))  # noqa: PTH111
+
+
+def did_you_mean_beside(path: Path) -> str:
+    """Behind a message that *path* is not there: ``; did you mean 'results/mine'?``, if that one is."""
+    with suppress(OSError):
+        return did_you_mean(str(path), sorted(str(other) for other in path.parent.iterdir()))
+    return ""
 
 
 def user_path(path: str, folder: Path = Path()) -> Path:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ablationlab.core.errors import RecordError
 from ablationlab.core.grouping import grouped
+from ablationlab.core.paths import did_you_mean_beside
 from ablationlab.records.evaluation import (
     EVALUATION,
     SAMPLES,
@@ -404,7 +405,7 @@ class Results:
                 raise RecordError(
                     f"{path} is a file, not a results folder. For a table of runs: ablationlab analyze {path}"
                 )
-            raise RecordError("is not a results folder: there is no such folder", path)
+            raise RecordError(f"is not a results folder: there is no such folder{did_you_mean_beside(path)}", path)
         reader = Reader(path, cache, strict=strict, accept_altered=accept_altered)
         folder = ResultsFolder(path)
         later = [file for kind in (LOOKS, AMENDMENTS) for file in (path / kind, *path.glob(f"{kind}/*.json"))]

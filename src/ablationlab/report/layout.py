@@ -47,6 +47,13 @@ class TerminalColumn:
         words = [cell_len(word) for word in self.title.split()]
         return max([0, *words, *(_width(cell) for cell in self.cells)])
 
+    @property
+    def readable(self) -> int:
+        """Width at which the title takes two lines at most."""
+        words = self.title.split()
+        halves = [(" ".join(words[:place]), " ".join(words[place:])) for place in range(1, len(words) + 1)]
+        return max([self.least, min((max(map(cell_len, each)) for each in halves), default=0)])
+
 
 @dataclass(frozen=True)
 class TerminalTable:
@@ -104,10 +111,16 @@ def _grid(
     """Rows of columns; the sentences of *below*, and titles and values of *under*, stand under each row."""
     widths = [column.least for column in columns]
     room = width - _least(columns)
-    for prose in (False, True):  # titles first, so that they wrap only where they must
-        for place, column in enumerate(columns):
-            if column.prose is prose:
-                more = min(room, column.natural - widths[place])
+    names, prose = ([column.prose is kind for column in columns] for kind in (False, True))
+    readable, natural = [column.readable for column in columns], [column.natural for column in columns]
+    for chosen, wanted in (
+        (names, readable),
+        (names, natural),
+        (prose, natural),
+    ):  # so that titles wrap where they must
+        for place in range(len(columns)):
+            if chosen[place]:
+                more = max(0, min(room, wanted[place] - widths[place]))
                 widths[place] += more
                 room -= more
     if any(column.title for column in columns):

@@ -201,7 +201,8 @@ def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
     try:
         data = user_tables(path, "study file")
     except AblationLabError as error:
-        siblings = [] if path.exists() else [str(file) for file in sorted(path.parent.glob("*.toml"))]
+        beside = [*path.parent.glob("*.toml"), *(file.parent for file in path.parent.glob("*/plan.lock"))]
+        siblings = [] if path.exists() else sorted(map(str, beside))
         raise StudyError(str(path), [Problem("", str(error), nearest=nearest(str(path), siblings))]) from error
     _resolve_paths(data, path.parent, str(path))
     wrong = [problem for override in overrides for problem in _apply_override(data, override)]

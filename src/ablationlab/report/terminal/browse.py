@@ -193,6 +193,8 @@ def find_run(given: Path) -> tuple[Results, Run]:
     guess = nearest(name, [run.id for _, run in everything])
     hint = f"; did you mean {guess!r}?" if guess else ""
     where = ", ".join(str(folder) for folder in folders) or "results/"
+    if place is None and not hint and (Path("results") / name).is_dir():
+        hint = f": it is a study. `ablationlab status {name}` lists its runs, `ablationlab analyze {name}` its results"
     raise RecordError(f"no run {name!r} in {where}{hint}")
 
 

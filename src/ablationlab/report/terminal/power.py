@@ -58,16 +58,16 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
         "items per task",
         "training",
         "adopt at +1",
-        "keep at -1",
+        "keep at −1",
         "tie at 0",
-        "adopt per extra training",
+        "gain",
     ]
     yield Table.simple(
         "What more would buy", heads, [_design(row, power.designs) for row in power.designs], heads
     ).terminal()
     yield Text(
-        "Training in units of the planned one; the last column in percentage points for each further one of it. Items "
-        "cost no training. Steps change the SD and the share of runs that break, which only runs of that length tell: give "
+        "Training in units of the planned one. Gain: percentage points of adopt at +1 per further unit. Items cost no "
+        "training. Steps change the SD and the share of runs that break, which only runs of that length tell: give "
         "a pilot of another length as a second --from."
     )
 
