@@ -46,3 +46,18 @@ def test_a_log_metric_with_a_value_of_zero_keeps_no_margin_in_logs():
     comparison = analyze(dataset({"final_gradient_norm": values}, (speed,))).comparisons[0]
     assert (comparison.transform, comparison.equivalence, comparison.margin) == ("identity", None, None)
     assert comparison.caveats[0].code == "not-positive"
+
+
+def test_what_a_clock_measured_moves_no_other_adjusted_p():
+    def found(speedup: float):
+        speed = arms(speedup, 5.0, start=1000.0)
+        others = {"token_ece": arms(0.01, 0.01, start=0.1), "next_token_accuracy": arms(0.01, 0.01, start=0.4)}
+        return study({"validation_loss": arms(0.0), **others, "inference_speed": speed}).comparisons
+
+    slow, fast = found(0.0), found(500.0)
+    assert [c.outcome for c in slow if c.metric == "inference_speed"] == ["not-shown"]
+    assert [c.outcome for c in fast if c.metric == "inference_speed"] == ["better"]
+    assert {c.metric: c.family for c in fast}["inference_speed"] == "exploratory/timed"
+    for before, after in zip(slow, fast, strict=True):
+        if before.metric != "inference_speed":
+            assert before == after

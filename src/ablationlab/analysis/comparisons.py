@@ -4,7 +4,8 @@ Families. *primary*: every variant against the baseline on the primary metric, a
 correction. *secondary*: tested only behind a primary comparison of the same variant that is shown, in registered
 order, each behind the one before it (`stats.families.gatekeep`). *guard*: tests of non-inferiority that must all
 pass, so none costs alpha. *stability*: the registered measures of smooth training and over a sweep, Holm.
-*exploratory*: all the rest, one family, Benjamini-Hochberg. Metrics that are functions of one another share one test.
+*exploratory*: all the rest, one family, Benjamini-Hochberg; *exploratory/timed*: what a clock measured, apart from it, so
+that a study that repeats to the bit has the same adjusted p-values. Metrics that are functions of one another share one test.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ from ablationlab.stats.tuned import beyond_doubt, sure_bounds, sure_p, widened
 
 RESAMPLES: Final = 10_000
 EXPLORATORY: Final = "exploratory"
+TIMED: Final = "exploratory/timed"
 _CORRECTIONS: Final[Mapping[Role | None, str]] = {
     "secondary": "gatekeeping",
     "guard": "none",
@@ -107,7 +109,7 @@ class PlannedComparison:
     def family(self) -> str:
         """Tests of one family are corrected together; primary tests that register other corrections are other families."""
         if self.role is None:
-            return EXPLORATORY
+            return TIMED if self.metric.family == "throughput" else EXPLORATORY
         if self.role != "primary":
             return self.role
         return f"primary/{self.correction}"
