@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -387,33 +385,6 @@ def test_a_programme_has_the_title_and_calls_studies_by_the_names_that_its_text_
     (tmp_path / "own.md").write_text("# Studies\nnorm-first is short\n")
     with pytest.raises(StudyError, match="- my-study: Short training"):
         read_text(tmp_path / "own.md", "own.md")
-
-
-# --- LaTeX ------------------------------------------------------------------------------------------------------
-
-
-def test_the_latex_source_is_balanced_and_refers_to_what_is_there(programme, tmp_path):
-    source = Latex().document(document(*programme), read_template("preamble.tex"))
-    begun, ended = re.findall(r"\\begin\{([\w*]+)\}", source), re.findall(r"\\end\{([\w*]+)\}", source)
-    assert sorted(begun) == sorted(ended)
-    plain = re.sub(r"\\[{}\\]", "", source)
-    assert plain.count("{") == plain.count("}")
-    labels = set(re.findall(r"\\label\{([^}]*)\}", source))
-    assert set(re.findall(r"\\autoref\{([^}]*)\}", source)) <= labels
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX engine with IEEEtran")
-def test_the_latex_source_compiles_with_ieeetran(programme, tmp_path):
-    write_programme([Results.open(folder) for folder in programme], tmp_path)
-    (tmp_path / "paper.pdf").unlink()
-    ended = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"],
-        cwd=tmp_path,
-        check=False,
-        capture_output=True,
-    )
-    assert ended.returncode == 0, ended.stdout[-2000:]
-    assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_every_reference_to_a_table_or_figure_has_one(programme, tmp_path):

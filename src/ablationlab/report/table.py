@@ -10,6 +10,7 @@ import dataclasses
 import io
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -201,10 +202,13 @@ class Table:
             f"  {self.tabular()}{note}\n\\end{{table}}\n"
         )
 
-    def tabular(self) -> str:
-        """The tabular environment alone."""
+    def tabular(self, wrapped: str = "") -> str:
+        """The tabular environment alone. Texts that are too long for one line stand in columns of the kind *wrapped*."""
         shown = self.printed()
-        align = "".join(column.align[0] for column, _ in shown)
+        long = {
+            column.key for column, cells in shown if any(len(cell.whole) > _LONG and not cell.code for cell in cells)
+        }
+        align = "".join(wrapped if wrapped and column.key in long else column.align[0] for column, _ in shown)
         head = " & ".join(latex(column.title) for column, _ in shown)
         body = "\n".join("    " + " & ".join(map(_latex_cell, cells)) + r" \\" for cells in _rows(shown))
         return (
@@ -367,6 +371,9 @@ def _csv(value: Value) -> str:
     return f"'{text}" if text.startswith(tuple("=+-@\t\r\n")) and not isinstance(value, int) else text
 
 
+#: Letters of a cell from which a paper's table breaks it.
+_LONG = 60
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -384,27 +391,71 @@ _LATEX = {
     '"': r"\textquotedbl{}",
     "`": r"\textasciigrave{}",
     MINUS: "$-$",
-    DASH: "--",
+    DASH: r"\textendash{}",
     NARROW: r"\,",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "→": r"$\rightarrow$",
-    "ε": r"$\epsilon$",
+    "…": r"\ldots{}",
     "√": r"$\surd$",
-    "∞": r"$\infty$",
-    "Δ": r"$\Delta$",
-    "·": r"$\cdot$",
-    **{sign: rf"\textsuperscript{{{digit}}}" for sign, digit in zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)},
     "⁻": r"\textsuperscript{$-$}",
     "\N{NO-BREAK SPACE}": "~",
+    **{sign: rf"\textsuperscript{{{digit}}}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    **{sign: rf"\textsubscript{{{digit}}}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+    **{
+        sign: rf"$\{name}$"
+        for sign, name in zip(
+            "±×·÷≤≥≠≈≡∝∞∈∑∏∂∇⊙←→↔⇒αβγδεζηθικλμνξπρστυφχψωςΓΔΘΛΞΠΣΥΦΨΩ",
+            "pm times cdot div leq geq neq approx equiv propto infty in sum prod partial nabla odot leftarrow rightarrow "
+            f"leftrightarrow Rightarrow {_GREEK} varsigma "
+            "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
+            strict=True,
+        )
+    },
 }
+#: What pdflatex's usual fonts have: ASCII, nearly all of Latin-1 and Latin Extended-A, and the signs of printing.
+_LATEX_LETTERS = re.compile("[ -~¡-ĥĨ-ķĹ-ľŁ-ňŊ-ťŨ-žȘ-ț‐-―‘-‚“-„†-•‰‹›€™]")
 
 
 def latex(text: str) -> str:
-    """Text escaped for LaTeX."""
-    return "".join(_LATEX.get(sign, sign) for sign in _CONTROL.sub(" ", text)).replace("...", ".{}.{}.")
+    """Text escaped for LaTeX. Signs that pdflatex lacks are printed as what they are made of, else by number."""
+    escaped = "".join(map(_latex_sign, unicodedata.normalize("NFC", _CONTROL.sub(" ", text))))
+    return re.sub(r"([-,.'])(?=\1)", r"\1{}", escaped)  # --, '', ,, would become one sign
+
+
+def _latex_sign(sign: str) -> str:
+    if sign in _LATEX:
+        return _LATEX[sign]
+    if _LATEX_LETTERS.match(sign):
+        return sign
+    parts = unicodedata.normalize("NFKD", sign)
+    if parts != sign:
+        return "".join(map(_latex_sign, parts))
+    if unicodedata.combining(sign):
+        return ""
+    return rf"\texttt{{U+{ord(sign):04X}}}\allowbreak{{}}"
+
+
+#: Accents by their combining sign, and letters that are not made of another.
+_ACCENTS = dict(
+    zip("\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327\u0328", "`'^~=u.\"rHvck", strict=True)
+)
+_LETTERS = dict(zip("łŁøØæÆœŒßđĐðÐþÞı", "l L o O ae AE oe OE ss dj DJ dh DH th TH i".split(), strict=True))  # noqa: SIM905
+
+
+def bibtex(references: str) -> str:
+    """BibTeX entries in ASCII where it has a way: bibtex takes a name's initial by the byte. Addresses stay as they are."""
+    kept = re.split(r"(\b(?:url|doi)\s*=\s*(?:\{[^{}]*\}|\"[^\"]*\"))", references)
+    for place in range(0, len(kept), 2):
+        spelled = "".join(map(_bibtex_letter, unicodedata.normalize("NFC", kept[place])))
+        kept[place] = re.sub(r"(?<!\\)([&#%])", r"\\\1", spelled)
+    return "".join(kept)
+
+
+def _bibtex_letter(sign: str) -> str:
+    base, *marks = unicodedata.normalize("NFD", sign)
+    if sign in _LETTERS:
+        return rf"{{\{_LETTERS[sign]}}}"
+    if base.isascii() and len(marks) == 1 and (accent := _ACCENTS.get(marks[0])):
+        return rf"{{\{accent}{base}}}" if not accent.isalpha() else rf"{{\{accent}{{{base}}}}}"
+    return sign
 
 
 def _latex_cell(cell: Cell) -> str:

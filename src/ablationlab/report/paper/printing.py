@@ -17,7 +17,7 @@ from ablationlab.report.paper.document import (
     Picture,
     Remark,
 )
-from ablationlab.report.table import Table, latex, typst, typst_string
+from ablationlab.report.table import Table, bibtex, latex, typst, typst_string
 
 #: Formulas by name, for Typst and for LaTeX.
 FORMULAS = {
@@ -163,44 +163,50 @@ class Typst(Typesetter):
 
 
 class Latex(Typesetter):
-    """paper.tex for IEEEtran, the class of many conferences; it needs references.bib and the figures."""
+    """paper.tex for IEEEtran, the class of many conferences; its preamble knows others too."""
 
     def document(self, paper: PaperDocument, layout: str) -> str:
-        authors = r" \and ".join(
-            rf"\IEEEauthorblockN{{{latex(author.name)}}}"
-            + (rf"\IEEEauthorblockA{{{latex(author.affiliation)}}}" if author.affiliation else "")
-            for author in paper.authors
+        authors = "\\nextauthor\n".join(
+            rf"\paperauthor{{{latex(author.name)}}}{{{latex(author.affiliation)}}}" for author in paper.authors
         )
-        if not authors:
-            authors = rf"\parbox{{0.8\textwidth}}{{\centering {self.words(paper.byline)}}}"
-        main, appendix = paper.parts()
-        end = "\\bibliographystyle{IEEEtran}\n\\bibliography{references}\n" if paper.cited() else ""
+        end = "\\bibliography{references}\n" if paper.cited() else ""
+        unknown = sorted({sign for sign in bibtex(paper.references) if not sign.isascii() and latex(sign) != sign})
+        signs = "".join(f"\\DeclareUnicodeCharacter{{{ord(sign):04X}}}{{{latex(sign)}}}\n" for sign in unknown)
         return (
-            f"{layout}\n\\begin{{document}}\n\\title{{{self.words(paper.title)}}}\n\\author{{{authors}}}\n\\maketitle\n"
-            f"\\begin{{abstract}}\n{self.blocks(paper.abstract).strip()}\n\\end{{abstract}}\n\n"
-            f"{self.blocks(main)}\n{self.blocks(appendix)}\n{end}\\end{{document}}\n"
+            f"{layout}{signs}\n\\begin{{document}}\n"
+            f"\\front{{{self.words(paper.title)}}}{{{authors}}}{{{self.blocks(paper.abstract).strip()}}}\n\n"
+            f"\\medskip\\noindent\\emph{{{self.words(paper.byline)}}}\n\n"
+            f"{self.blocks(paper.body)}\n{end}\\end{{document}}\n"
         )
+
+    def words(self, words: Sequence[Inline]) -> str:
+        printed = super().words(words).replace(" ~\\citep{", "~\\citep{")
+        return re.sub(r"(\\citep\{[^}]*)\}~\\citep\{", r"\1,", printed)
 
     def piece(self, piece: Inline) -> str:
         match piece.kind:
-            case "code":  # a name may break behind its dashes, dots and slashes
-                breakable = re.sub(r"([-./:])", r"\1\\allowbreak{}", latex(piece.text))
-                return rf"\texttt{{{breakable}}}"
+            case "code":  # a name may break behind its dashes, dots and slashes, and where it is long
+                parts = (
+                    re.findall(r"[^-./:_]{1,5}[-./:_]?|[-./:_]", piece.text)
+                    if len(piece.text) > 30
+                    else re.split(r"(?<=[-./:])", piece.text)
+                )
+                return r"\texttt{" + r"\allowbreak{}".join(map(latex, parts)) + "}"
             case "cite":
-                return rf"~\cite{{{piece.text}}}"
+                return rf"~\citep{{{piece.text}}}"
             case "ref":
                 return rf"\autoref{{{_label(piece.text)}}}"
             case "math":
                 return FORMULAS[piece.text][1]
             case _:
-                return latex(piece.text)
+                return latex(re.sub(r"\w{31,}", _hyphenated, piece.text))
 
     def styled(self, piece: Inline, printed: str, following: str) -> str:
         return rf"\{'emph' if piece.style == 'emphasis' else 'textbf'}{{{printed}}}" if piece.style else printed
 
     def heading(self, heading: Heading) -> str:
-        opening = "\\appendices\n" if heading.appendix else ""
-        return f"{opening}\\{'sub' * min(heading.level - 1, 2)}section{{{self.words(heading.words)}}}\n"
+        star = "*" if heading.appendix else ""
+        return f"\\{'sub' * min(heading.level - 1, 2)}section{star}{{{self.words(heading.words)}}}\n"
 
     def items(self, block: Items, items: list[str]) -> str:
         kind = "enumerate" if block.numbers else "itemize"
@@ -212,11 +218,12 @@ class Latex(Typesetter):
         return f"\\medskip\\noindent\\fbox{{\\parbox{{0.95\\linewidth}}{{{words}}}}}\\medskip\n\n"
 
     def picture(self, block: Float, picture: Picture) -> str:
-        image = f"\\includegraphics[width=\\linewidth]{{figures/{picture.key}.pdf}}\n"
-        return self._float(block, "figure", image + self._caption(block))
+        size = "width=\\linewidth,height=0.85\\textheight,keepaspectratio"
+        image = f"\\includegraphics[{size}]{{figures/{picture.key}.pdf}}\n"
+        return self._float(block, "figure", f"{image}{self._caption(block)}\\Description{{{latex(picture.alt)}}}\n")
 
     def table(self, block: Float, table: Table) -> str:
-        cells = re.sub(r"\bE\\_(tok|pos)\b", r"$E_{\\mathrm{\1}}$", table.tabular())
+        cells = re.sub(r"\bE\\_(tok|pos)\b", r"$E_{\\mathrm{\1}}$", table.tabular("L"))
         return self._float(block, "table", f"{self._caption(block)}\\fitted{{{cells}}}\n")
 
     def _caption(self, block: Float) -> str:
@@ -224,7 +231,7 @@ class Latex(Typesetter):
 
     def _float(self, block: Float, kind: str, body: str) -> str:
         name = kind + ("*" if block.wide else "")
-        return f"\\begin{{{name}}}[t]\n\\centering\n{body}\\end{{{name}}}\n\n"
+        return f"\\begin{{{name}}}[tp]\n\\centering\n{body}\\end{{{name}}}\n\n"
 
 
 #: Rows of a table that fit on one page with its caption, even if each takes two lines.
@@ -237,6 +244,11 @@ def _rows(block: Block) -> int:
 
 def _flag(value: bool) -> str:
     return str(value).lower()
+
+
+def _hyphenated(word: re.Match[str]) -> str:
+    """A word that is too long for the patterns of TeX, with places to break it."""
+    return "\N{SOFT HYPHEN}".join(re.findall(".{1,12}", word[0]))
 
 
 def _label(key: str) -> str:

@@ -20,6 +20,7 @@ from ablationlab.report.paper.document import PaperDocument, Picture
 from ablationlab.report.paper.figures import pictures, programme_pictures
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import claims_json
+from ablationlab.report.table import bibtex
 from ablationlab.report.tables import check_conclusions
 from ablationlab.study.text import entries
 
@@ -94,4 +95,4 @@ def references(document: PaperDocument) -> str:
         every = entries(read_template(REFERENCES)) | entries(document.references)
     except ValueError as error:
         raise AblationLabError(f"the references in plan.lock cannot be printed: {error}") from error
-    return "".join(f"{every[key]}\n\n" for key in document.cited() if key in every)
+    return bibtex("".join(f"{every[key]}\n\n" for key in document.cited() if key in every))
