@@ -46,7 +46,7 @@ class Answer(ABC):
 
     def _repr_html_(self) -> str:
         above = "".join(f"<p>{html_text(sentence)}</p>" for sentence in self.sentences())
-        tables = (f"<p><b>{html_text(table.title)}</b></p>{table.html_standalone()}" for table in self.tables())
+        tables = (f"<p><b>{html_text(table.caption)}</b></p>{table.html_standalone()}" for table in self.tables())
         return above + "".join(tables)
 
 

@@ -24,7 +24,7 @@ from ablationlab.report.paper.build import Context, read_template
 from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
-from ablationlab.report.paper.study import front_words, setting_words, short_formula
+from ablationlab.report.paper.study import front_words, norm_formula, setting_words
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.study.text import read_text
 from analysis.builder import outcome, seal_again, study
@@ -415,11 +415,18 @@ def test_arms_that_differ_before_block_1_are_told_apart():
     ]
 
 
-def test_a_formula_is_cut_only_where_the_rest_is_said_elsewhere():
-    assert short_formula("LN(E_tok) = (x - mean) / sqrt(var + 1e-5)", 1e-5) == "LN(E_tok), ε = 10⁻⁵"
-    assert short_formula("x - mean(x), x = E_tok + E_pos", None) == "x - mean(x), x = E_tok + E_pos"
-    assert short_formula("E_tok + E_pos", None) == "E_tok + E_pos"
-    assert short_formula("y = max(x A, x B) D", None) == "y = max(x A, x B) D"
+def test_a_whole_norm_before_block_1_goes_by_its_name():
+    plain = ModelConfig(layers=1, width=16, heads=4, context=16)
+    layer, root = FrontEnd(norm="layernorm", gain=True, bias=True), FrontEnd(norm="rmsnorm", gain=True, eps=1e-6)
+    others = [root.changed(gain=False), root.changed(scale=0.03), FrontEnd(norm="center"), FrontEnd()]
+    fronts = [layer, root, layer.changed(place="token"), *others]
+    assert [norm_formula(plain.changed(front=front)) for front in fronts] == [
+        "LN(E_tok + E_pos), ε = 10⁻⁵",
+        "RMSNorm(E_tok + E_pos), ε = 10⁻⁶",
+        "LN(E_tok) + E_pos, ε = 10⁻⁵",
+        *[""] * 4,
+    ]
+    assert norm_formula(plain.changed(front=layer, position="rotary")) == "LN(E_tok), ε = 10⁻⁵"
 
 
 def test_a_formula_with_positions_is_told_only_of_models_that_add_them():

@@ -95,7 +95,7 @@ def decided_again(results: Results) -> Results:
     def follows(path: Path) -> bool:
         if _alike(_content(decide(analysis)), _content(verdict)):
             return True
-        raise AlteredError(f"is not what the rules give for analysis.json. {Verdict.MEND}", path)
+        raise AlteredError("is not what the rules give for analysis.json", path, Verdict.MEND)
 
     holds = results.reader.read(path, follows, beside=[results.folder / "analysis.json"])
     return results if holds else results.changed(verdict=None)

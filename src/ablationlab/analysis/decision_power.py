@@ -274,21 +274,22 @@ def _more_items(sds: Mapping[str, float], metric: str, pilot: Analysis | None) -
 
 
 def _shown(study: Study, rows: Sequence[PlannedPower], outcomes: Outcomes) -> tuple[ShownRow, ...]:
+    """The registered comparisons, then the registered gains in stability."""
+
+    def floor(regime: str) -> float:
+        return sign_flip_floor(len(study.own_seeds().get(regime, study.seeds)))
+
     by_id = {row.comparison.id: row for row in rows}
     found = []
     for name, shares in outcomes.outcomes.items():
-        share = sum(
-            shares.get(outcome, 0.0) for outcome in ("better", "worse", "different", "more-stable", "less-stable")
-        )
-        row = by_id.get(name)
-        if row is None and not name.startswith("stability/"):
-            continue  # not registered
-        least = needs = None
-        if name.startswith("stability/"):  # McNemar's exact test: all pairs rescued, none broken
-            regime = name.split("/")[-2]
-            least = sign_flip_floor(len(study.own_seeds().get(regime, study.seeds)))
-            needs = registered_alpha(study.criteria) / outcomes.places
-        elif row is not None and row.comparison.criterion.test in SIGN_TESTS:
-            least, needs = sign_flip_floor(len(study.own_seeds().get(row.comparison.regime, study.seeds))), row.alpha
-        found.append(ShownRow(name, share, least, needs))
+        if (row := by_id.get(name)) is not None:
+            share = sum(shares.get(outcome, 0.0) for outcome in ("better", "worse", "different"))
+            signs = row.comparison.criterion.test in SIGN_TESTS
+            least, needs = (floor(row.comparison.regime), row.alpha) if signs else (None, None)
+            found.append(ShownRow(name, share, least, needs))
+    needs = registered_alpha(study.criteria) / outcomes.places
+    for (regime, name), shares in outcomes.gains.items():
+        share = sum(shares.get(outcome, 0.0) for outcome in ("more-stable", "less-stable"))
+        # McNemar's exact test: all pairs rescued, none broken
+        found.append(ShownRow(name, share, floor(regime), needs))
     return tuple(found)

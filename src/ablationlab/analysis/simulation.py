@@ -80,14 +80,15 @@ class World:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Shares of the simulated studies. *decisions*: by regime and variant. *outcomes*: of every registered comparison and
-    gain in stability, by its id. *supported*: hypotheses, by name. *places*: at which a difference in stability may be shown.
-    *seeds*: trained on average, which a design with looks may cut short.
+    """Shares of the simulated studies. *decisions*: by regime and variant. *outcomes*: of every comparison, by its id.
+    *gains*: of every registered gain in stability, by its regime and id. *supported*: hypotheses, by name. *places*: at which
+    a difference in stability may be shown. *seeds*: trained on average, which a design with looks may cut short.
     """
 
     studies: int
     decisions: Mapping[tuple[str, str], Mapping[Decision, float]]
     outcomes: Mapping[str, Mapping[str, float]]
+    gains: Mapping[tuple[str, str], Mapping[str, float]]
     supported: Mapping[str, float]
     places: int
     seeds: float
@@ -102,6 +103,7 @@ def simulate(study: Study, world: World, studies: int, rng: np.random.Generator)
     """Draw so many studies, and count what its rules decide."""
     decisions: dict[tuple[str, str], Counter[Decision]] = {}
     outcomes: dict[str, Counter[str]] = {}
+    gains: dict[tuple[str, str], Counter[str]] = {}
     supported: Counter[str] = Counter()
     places = 1
     trained = 0
@@ -116,7 +118,7 @@ def simulate(study: Study, world: World, studies: int, rng: np.random.Generator)
         places = stability.places if stability is not None else places
         for gain in (*stability.parts, *stability.gains) if stability is not None else ():
             if gain.registered:
-                outcomes.setdefault(gain.id, Counter())[gain.outcome] += 1
+                gains.setdefault((gain.regime, gain.id), Counter())[gain.outcome] += 1
         if study.hypotheses:
             verdicts = judge_hypotheses(analysis)
             supported.update(name for name, verdict in verdicts.items() if verdict.status == "supported")
@@ -124,6 +126,7 @@ def simulate(study: Study, world: World, studies: int, rng: np.random.Generator)
         studies,
         {place: _shares(counts, studies) for place, counts in decisions.items()},
         {name: _shares(counts, studies) for name, counts in outcomes.items()},
+        {place: _shares(counts, studies) for place, counts in gains.items()},
         _shares(supported, studies),
         places,
         trained / studies,

@@ -768,8 +768,27 @@ def gained(gain: StabilityGain) -> str:
 # --- hypotheses -----------------------------------------------------------------------------------------------
 
 
-def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[str]:
+@dataclass(frozen=True)
+class Clause:
+    """A part of a sentence. *named*: it begins with the name of a variant, which stays as it is."""
+
+    text: str
+    named: bool = False
+
+    @property
+    def begun(self) -> str:
+        """The clause at the beginning of a sentence."""
+        return self.text if self.named else capital(self.text)
+
+
+def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[Clause]:
     """Why a hypothesis stands as it does, a clause for each piece of evidence."""
+    why, places = _hypothesis_reason(analysis, verdict)
+    return [*map(Clause, why), *(Clause(place, named=True) for place in places)]
+
+
+def _hypothesis_reason(analysis: Analysis, verdict: HypothesisVerdict) -> tuple[list[str], list[str]]:
+    """What holds of the whole, and what holds of single variants, whose names come first."""
     metric = metric_name(verdict.metric or "")
     judged = {c.id: c for c in comparisons_of(analysis, verdict.metric or "")}
     asked = [judged.get(c.id, c) for c in analysis.comparisons if c.id in verdict.evidence]
@@ -780,56 +799,55 @@ def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[s
     places = [*map(gained, gains), *compared]
     match verdict.reason:
         case HypothesisReason.NOT_IN_RECORDS:
-            return [f"{metric} is not in the records"]
+            return [f"{metric} is not in the records"], []
         case HypothesisReason.NOT_SENSITIVE:
             gates = [c.sensitivity for c in analysis.comparisons if c.metric == verdict.metric]
             reasons = sorted({reason for gate in gates for reason in sensitivity_reasons(gate)})
             reasons = reasons or ["no baseline beyond chance and no positive control on record"]
-            return [f"{metric} is not shown to be sensitive at this scale", *reasons]
+            return [f"{metric} is not shown to be sensitive at this scale", *reasons], []
         case HypothesisReason.GRID_RATES:
             return [
                 f"{metric} of tuned arms is known at the chosen grid rates only, where a difference may be the grid's"
-            ]
+            ], []
         case HypothesisReason.NOT_REGISTERED:
             compared_now = metric if verdict.metric else "stability"
-            return [f"{compared_now} was compared, but not as registered, so all of it is exploratory", *places]
+            return [f"{compared_now} was compared, but not as registered, so all of it is exploratory"], places
         case HypothesisReason.NO_STABLE_BASELINE:
-            return [f"the baseline is not shown to train stably in any regime with {metric}"]
+            return [f"the baseline is not shown to train stably in any regime with {metric}"], []
         case HypothesisReason.CHANGED | HypothesisReason.EQUIVALENT | HypothesisReason.NOT_WORSE:
-            return compared
+            return [], compared
         case HypothesisReason.NOTHING_SHOWN if verdict.rule == "no-change":
-            return ["neither a difference nor equivalence is shown for every variant"]
+            return ["neither a difference nor equivalence is shown for every variant"], []
         case HypothesisReason.NOTHING_SHOWN:
-            return [f"neither a loss of {metric} nor its absence is shown for every variant"]
+            return [f"neither a loss of {metric} nor its absence is shown for every variant"], []
         case HypothesisReason.WORSE_AND_SMOOTHER:
             worse = [comparison for comparison in asked if comparison.metric == verdict.metric]
-            return [_worse_and_smoother(analysis, c, *smoother_training(analysis, c)) for c in worse]
+            return [], [_worse_and_smoother(analysis, c, *smoother_training(analysis, c)) for c in worse]
         case HypothesisReason.WORSE_NOT_SMOOTHER:
             measures = ", ".join(map(metric_name, stability.smoothness)) if stability else ""
             shown = measures or "no measure registered"
-            return [f"{metric} is worse, but training is not shown to be smoother ({shown})"]
+            return [f"{metric} is worse, but training is not shown to be smoother ({shown})"], []
         case HypothesisReason.STABILITY_UNKNOWN:
-            return ["nothing is known of the runs' stability"]
+            return ["nothing is known of the runs' stability"], []
         case HypothesisReason.STABLE_EVERYWHERE:
-            return ["the baseline is stable in every regime that was run", "this needs one where it is not"]
+            return ["the baseline is stable in every regime that was run", "this needs one where it is not"], []
         case HypothesisReason.SHARE_NOT_REGISTERED:
             other = f"it is unstable at some rates of the sweep, but {metric_name(UNSTABLE_SHARE)} was not registered"
-            return ["the baseline is stable in every regime that was run", other]
+            return ["the baseline is stable in every regime that was run", other], []
         case HypothesisReason.RESTORED:
             looked_at = stability.places if stability else 0
             first = (
                 f"shown in {len(places)} of {several(looked_at, 'comparison')} of stability, corrected for their number"
             )
-            return [first, *places]
+            return [first], places
         case HypothesisReason.NOT_RESTORED:
-            return places
+            return [], places
         case HypothesisReason.GAIN_NOT_SHOWN:
-            return ["the baseline is unstable, but no gain is shown", *places]
+            return ["the baseline is unstable, but no gain is shown"], places
         case HypothesisReason.GAIN_UNDONE:
             return [
-                "a gain is shown, but other failures are more frequent there, or would be with the missing runs",
-                *places,
-            ]
+                "a gain is shown, but other failures are more frequent there, or would be with the missing runs"
+            ], places
 
 
 def _worse_and_smoother(
@@ -845,7 +863,7 @@ def _worse_and_smoother(
 
 
 def hypothesis_why(analysis: Analysis, verdict: HypothesisVerdict) -> str:
-    return "; ".join(hypothesis_clauses(analysis, verdict))
+    return "; ".join(clause.text for clause in hypothesis_clauses(analysis, verdict))
 
 
 def hypothesis_lines(analysis: Analysis, hypotheses: Mapping[str, HypothesisVerdict]) -> list[str]:

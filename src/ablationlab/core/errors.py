@@ -145,16 +145,28 @@ class MismatchError(AblationLabError):
 
 
 class RecordError(AblationLabError):
-    """A file on disk that is damaged, foreign or of another schema version: *path*, if it is one file, and its *problem*."""
+    """A file on disk that is damaged, foreign or of another schema version: *path*, if it is one file, its *problem*, and the
+    *advice* what to do. *joint*: what stands between path and problem, as in ``metrics.jsonl, line 3: ...``.
+    """
 
-    def __init__(self, problem: str, path: Path | None = None) -> None:
-        self.problem, self.path = problem, path
-        joint = "" if problem[:1] in (",", ":") else " "  # "metrics.jsonl, line 3: ..."
-        super().__init__(problem if path is None else f"{path}{joint}{problem}")
+    def __init__(self, problem: str, path: Path | None = None, advice: str = "", *, joint: str = " ") -> None:
+        self.problem, self.path, self.advice, self.joint = problem, path, advice, joint
+        super().__init__(self.text if path is None else f"{path}{joint}{self.text}")
+
+    @property
+    def text(self) -> str:
+        """The problem and the advice, without the path."""
+        return f"{self.problem}. {self.advice}" if self.advice else self.problem
 
     def mended_by(self, advice: str) -> Self:
         """The same error, which says what to do about it."""
-        return type(self)(f"{self.problem}. {advice}", self.path)
+        return type(self)(self.problem, self.path, advice, joint=self.joint)
+
+    def seen_from(self, folder: Path) -> str:
+        """The message, with the path below *folder*; of the folder itself, what is wrong with it."""
+        if self.path is None or not self.path.is_relative_to(folder):
+            return str(self)
+        return self.text if self.path == folder else f"{self.path.relative_to(folder)}{self.joint}{self.text}"
 
 
 class StorageError(AblationLabError):

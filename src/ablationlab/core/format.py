@@ -38,6 +38,8 @@ _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3
 _MOST_DECIMALS = 6
 #: From so many times on, a change is a factor: a percentage of thousands says nothing.
 _FACTOR = 10.0
+#: A p-value below this is known to be below it, and no more is said of it.
+_LEAST_P = 1e-4
 
 
 def plain(text: str) -> str:
@@ -129,8 +131,8 @@ def p_value(p: float | None) -> str:
     """A p-value for a table."""
     if p is None:
         return DASH
-    if p < 1e-4:
-        return "<0.0001"
+    if p < _LEAST_P:
+        return f"<{p_value(_LEAST_P)}"
     return f"{p:.4f}" if p < 0.00995 else f"{p:.3f}" if p < 0.0995 else f"{p:.2f}"
 
 
@@ -138,8 +140,8 @@ def p_clause(p: float | None) -> str:
     """A p-value for a sentence, on one line: ``p = 0.031``, ``p < 0.0001``."""
     if p is None:
         return "no p-value"
-    text = p_value(p)
-    return FIXED.join(("p", "<", text[1:]) if text.startswith("<") else ("p", "=", text))
+    sign, bound = ("<", _LEAST_P) if p < _LEAST_P else ("=", p)
+    return FIXED.join(("p", sign, p_value(bound)))
 
 
 def percent(share: float | None, places: int = 0, *, sign: bool = False) -> str:
@@ -244,10 +246,10 @@ def difference(
     """
     if log and any(value is not None and abs(value) >= math.log(_FACTOR) for value in (delta, low, high)):
 
-        def times(value: float | None) -> str:
-            return DASH if value is None else f"×{number(_from_log(value, factor=True))}"
+        def times(value: float | None, before: str = "×") -> str:
+            return DASH if value is None else f"{before}{number(_from_log(value, factor=True))}"
 
-        size = DASH if delta is None else f"a factor of {times(abs(delta))[1:]}"
+        size = times(None if delta is None else abs(delta), "a factor of ")
         return Difference(times(delta), times(low), times(high), size, "")
     if log:
         delta, low, high = (_from_log(value, factor=False) for value in (delta, low, high))

@@ -79,7 +79,7 @@ def check_code(*paths: Path) -> list[CodeCheck]:
             training = TRAINING.changed(optimizer=name)
             checks += _tried(f"optimizer {name}", partial(_run_checks, model=MODEL, training=training))
         for name in things.get(SCHEDULES.kind, {}):
-            checks += _tried(f"schedule {name}", _schedule_checks)
+            checks += _tried(f"schedule {name}", partial(_schedule_checks, training=TRAINING.changed(schedule=name)))
     return checks
 
 
@@ -94,8 +94,7 @@ def _tried(thing: str, tests: Callable[[str], Iterator[CodeCheck]]) -> Iterator[
         yield CodeCheck(thing, CodeTest.COMPUTED, False, error=f"{place}: {type(error).__name__}: {error}")
 
 
-def _schedule_checks(thing: str) -> Iterator[CodeCheck]:
-    training = TRAINING.changed(schedule=thing.removeprefix("schedule "))
+def _schedule_checks(thing: str, training: TrainingConfig) -> Iterator[CodeCheck]:
     refusal = schedule_refusal(training, 100)
     if refusal is not None:
         yield CodeCheck(thing, CodeTest.FACTORS, False, error=refusal)

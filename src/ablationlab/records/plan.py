@@ -561,9 +561,7 @@ class Plan(Record):
         """Load the plan in force; one whose seal is broken is refused."""
         plan, holds = cls.read_with_seal(path)
         if not holds:
-            raise RecordError(
-                f"was changed after it was sealed: its content does not match plan_hash. {cls.MEND}", path
-            )
+            raise RecordError("was changed after it was sealed: its content does not match plan_hash", path, cls.MEND)
         return plan
 
     @classmethod
@@ -580,7 +578,7 @@ class Plan(Record):
         amendments = {file: Amendment.read(file) for file in numbered(path.parent / AMENDMENTS)}
         for file, later in (looks | amendments).items():
             if later.plan_hash != plan.plan_hash:
-                raise RecordError(f"belongs to another plan than {path.name}. {cls.MEND}", file)
+                raise RecordError(f"belongs to another plan than {path.name}", file, cls.MEND)
         study = plan.study
         hashes = (plan.plan_hash, plan.study_hash, plan.criteria_hash)
         holds = hashes == (cls.seal(read_json(path)), study.hash, study.criteria_hash)
@@ -596,7 +594,7 @@ class Plan(Record):
         except RecordError as error:
             raise error.mended_by(mend) from error
         if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
-            raise RecordError(f"is not a table of paths. {mend}", file)
+            raise RecordError("is not a table of paths", file, mend)
         return plan._moved(lambda name: places.get(name, name)) if places else plan
 
     def kept(self) -> Self:

@@ -36,6 +36,10 @@ class Measure:
     at: str = ""
 
 
+#: At the end of the title of a chart that is not over the steps. Plans seal whole titles.
+AT_THE_END = ", at the last step"
+
+
 @dataclass(frozen=True)
 class ProbeChart:
     """A chart of one measure: one ``group`` over the steps, or at the last step over blocks, groups or single values.
@@ -140,7 +144,7 @@ def parse(data: bytes, path: Path) -> Iterator[ProbeLine]:
                 continue
             yield ProbeLine.model_validate_json(line)
         except (ValueError, ValidationError) as error:
-            raise RecordError(f", line {number}: {error}", path) from error
+            raise RecordError(f"line {number}: {error}", path, joint=", ") from error
 
 
 def read_probes(run: RunFolder) -> list[ProbeLine]:

@@ -66,7 +66,13 @@ class Damage:
     """A file that could not be read, relative to the results folder, and what is wrong with it."""
 
     file: str
-    text: str
+    problem: str
+    advice: str = ""
+
+    @property
+    def text(self) -> str:
+        """The problem, and what to do about it."""
+        return f"{self.problem}. {self.advice}" if self.advice else self.problem
 
 
 @dataclass(frozen=True)
@@ -108,13 +114,13 @@ class Reader:
             path = next((file for file in beside if file == getattr(error, "path", None)), path)
             name = path.relative_to(self.folder).as_posix()
             if isinstance(error, OSError):
-                error = RecordError(f"cannot be read: {error.strerror}. {_mend(name)}", path)
+                error = RecordError(f"cannot be read: {error.strerror}", path, _mend(name))
             if self.strict:
                 raise error from None
-            text = str(error)
             if isinstance(error, RecordError) and error.path == path:
-                text = error.problem.lstrip(":, ")
-            self.note(name, text)
+                self.note(name, error.problem, error.advice)
+            else:
+                self.note(name, str(error))
             return None
 
     def check(self, path: Path, sealed: Collection[str]) -> None:
@@ -123,11 +129,12 @@ class Reader:
         try:
             now = file_hash(path)
         except RecordError as error:  # no file that could be accepted
-            raise AlteredError(error.problem, error.path).mended_by(_mend(name)) from error
+            raise AlteredError(error.problem, error.path, _mend(name)) from error
         if now in sealed:
             return
         if not self.accept_altered and self._accepted.get(name) != now:
-            raise AlteredError(_what_was_altered(name, now, added=set(sealed) == {ABSENT}), path)
+            problem, advice = _what_was_altered(name, now, added=set(sealed) == {ABSENT})
+            raise AlteredError(problem, path, advice)
         self.altered[name] = now
 
     def accepted(self, path: Path) -> bool:
@@ -156,8 +163,8 @@ class Reader:
             self._kept[kind] = next(ResultsFolder(self.folder).runs.glob(f"*/{kind}"), None) is not None
         return not self._kept[kind]
 
-    def note(self, file: str, text: str) -> None:
-        self.damage.setdefault(file, Damage(file, text))
+    def note(self, file: str, problem: str, advice: str = "") -> None:
+        self.damage.setdefault(file, Damage(file, problem, advice))
 
     @staticmethod
     def _cached(cache: Cache, path: Path, reader: Callable[[Path], T], beside: Collection[Path]) -> T:
@@ -169,7 +176,7 @@ class Reader:
         return kept
 
 
-def _what_was_altered(name: str, now: str, *, added: bool) -> str:
+def _what_was_altered(name: str, now: str, *, added: bool) -> tuple[str, str]:
     """What is wrong with a file that is not as it was sealed, and how it is mended."""
     what = "is not as it was sealed when its run ended: it was changed since"
     if name == SUITE:
@@ -177,8 +184,8 @@ def _what_was_altered(name: str, now: str, *, added: bool) -> str:
     elif now == ABSENT:
         what = "is missing, though its run has ended"
     elif added:
-        return f"is not in the seal of its run: it was added later. Move it away; {_ACCEPT}"
-    return f"{what}. {_mend(name)}; {_ACCEPT}"
+        return "is not in the seal of its run: it was added later", f"Move it away; {_ACCEPT}"
+    return what, f"{_mend(name)}; {_ACCEPT}"
 
 
 def _mend(name: str) -> str:
@@ -239,7 +246,7 @@ class Run:
     def _read_seal(self, path: Path) -> RunSeal:
         seal = RunSeal.read(path)
         if seal.id != self.id:
-            raise AlteredError(f"belongs to {seal.id}. {MEND_RUN}", path)
+            raise AlteredError(f"belongs to {seal.id}", path, MEND_RUN)
         return seal
 
     @property
@@ -269,7 +276,7 @@ class Run:
     def _read_record(self, path: Path) -> RunRecord:
         record = RunRecord.read(path)
         if record.id != self.id:
-            raise AlteredError(f"belongs to {record.id}. {MEND_RUN}", path)
+            raise AlteredError(f"belongs to {record.id}", path, MEND_RUN)
         return record
 
     @cached_property
@@ -364,7 +371,7 @@ class Run:
         """The same as tuples, of a run in progress, too; raises `RecordError` where it is damaged."""
         if self.unsealed:
             damage = self.reader.damage[f"runs/{self.id}/seal.json"]
-            raise AlteredError(damage.text, self.folder.seal)
+            raise AlteredError(damage.problem, self.folder.seal, damage.advice)
         read = (self.folder.probe_table, *(() if self.folder.probe_table.exists() else (self.folder.probes,)))
         for path in read:
             if (sealed := self.sealed(path)) is not None:
@@ -419,15 +426,15 @@ class Results:
         if plan is None and results.analysis is None:
             if reader.damage:
                 listed = "\n".join(f"  - {damage.file}: {damage.text}" for damage in reader.damage.values())
-                raise RecordError(f": neither a plan nor an analysis can be read\n{listed}", path)
+                raise RecordError(f"neither a plan nor an analysis can be read\n{listed}", path, joint=": ")
             if folder.runs.is_dir():
                 folder.check_planned()
             raise RecordError("is not a results folder: it has neither plan.lock nor analysis.json", path)
         if plan is None and results.analysis is not None and results.analysis.source == "records":
             kinds = (folder.plan.name, LOOKS, AMENDMENTS)
             lost = [damage for file, damage in reader.damage.items() if file.partition("/")[0] in kinds]
-            lost = lost or [Damage(folder.plan.name, f"is missing. {MEND_PLAN}")]
-            raise RecordError(lost[0].text, path / lost[0].file)
+            lost = lost or [Damage(folder.plan.name, "is missing", MEND_PLAN)]
+            raise RecordError(lost[0].problem, path / lost[0].file, lost[0].advice)
         return results
 
     @cached_property
@@ -755,7 +762,7 @@ def _parquet(path: Path) -> pd.DataFrame | None:
     try:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:
-        raise RecordError(f"cannot be read as Parquet: {error}. {MEND_RUN}", path) from error
+        raise RecordError(f"cannot be read as Parquet: {error}", path, MEND_RUN) from error
 
 
 def _why_stale(results: Results) -> Iterator[Stale]:

@@ -315,7 +315,7 @@ def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
                 chunk.pop()
             parsed, damage = _parsed(chunk)
             if damage is not None and ended:
-                raise RecordError(f", line {rows + len(parsed) + 2}: {damage}. {MEND_RUN}", path) from damage
+                raise RecordError(f"line {rows + len(parsed) + 2}: {damage}", path, MEND_RUN, joint=", ") from damage
             _append(columns, parsed, rows)
             rows += len(parsed)
             if damage is not None:
@@ -331,7 +331,7 @@ def _check_header(path: Path, line: bytes) -> None:
         if not isinstance(header, dict) or (header.get("kind"), header.get("schema_version")) != _FORMAT:
             raise ValueError("no metrics header of a version this program reads")
     except ValueError as error:
-        raise RecordError(f", line 1: {error}. {MEND_RUN}", path) from error
+        raise RecordError(f"line 1: {error}", path, MEND_RUN, joint=", ") from error
 
 
 def _parsed(lines: list[bytes]) -> tuple[list[dict[str, object]], Exception | None]:

@@ -113,19 +113,20 @@ def check_sealed(folder: RunFolder, *paths: Path) -> None:
     seal, name = RunSeal.read(folder.seal), folder.path.absolute().name
     if seal.id != name:
         raise AlteredError(
-            f"belongs to {seal.id}, not to {name}. Give the folder its name back if it was renamed. {MEND_RUN}",
+            f"belongs to {seal.id}, not to {name}",
             folder.seal,
+            f"Give the folder its name back if it was renamed. {MEND_RUN}",
         )
     for name in (path.relative_to(folder.path).as_posix() for path in paths):
         for file in [file for file in seal.files if file.startswith(f"{name}/")] or [name]:
             try:
                 now = file_hash(folder.path / file)
             except RecordError as error:
-                raise AlteredError(error.problem, error.path).mended_by(MEND_RUN) from error
+                raise AlteredError(error.problem, error.path, MEND_RUN) from error
             if now not in seal.allowed(file):
                 what = "is not as it was sealed when its run ended: it was changed since"
                 what = what if now else "is not kept, though it was sealed when its run ended"
-                raise AlteredError(f"{what}. {MEND_RUN}", folder.path / file)
+                raise AlteredError(what, folder.path / file, MEND_RUN)
 
 
 # Files that did not change since this process hashed them, by their stamps.

@@ -343,7 +343,7 @@ def user_text(path: Path, kind: str, most: int = LARGEST_RECORD) -> str:
     except FileNotFoundError:
         raise AblationLabError(f"no such {kind}") from None
     except RecordError as error:  # a pipe, whose writer nobody waits for, or a device
-        raise AblationLabError(error.problem) from None
+        raise AblationLabError(error.text) from None
     except OSError as error:
         raise AblationLabError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -425,7 +425,7 @@ class Record(StoredValue):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise RecordError(f": {where}: {first['msg']}", path) from error
+            raise RecordError(f"{where}: {first['msg']}", path, joint=": ") from error
 
     @classmethod
     def check(cls, data: dict[str, Any], path: Path) -> None:
@@ -490,7 +490,7 @@ class ResultsFolder:
         """Refuse a folder without a plan; a plan that cannot be read is there."""
         if not os.path.lexists(self.plan):
             if any(self.runs.glob("*/run.json")):
-                raise RecordError(f"is missing. {MEND_PLAN}", self.plan)
+                raise RecordError("is missing", self.plan, MEND_PLAN)
             raise RecordError(
                 f"{self.path} is not a results folder of a study: it has no {self.plan.name}. Name a folder that has one, or "
                 "a study file"
@@ -517,7 +517,7 @@ class ResultsFolder:
 def is_folder(path: Path) -> bool:
     """Whether there is a folder; anything else in its place, which would pass for none, is refused."""
     if not path.is_dir() and os.path.lexists(path):
-        raise RecordError("is neither a folder nor a link to one. Restore the folder, or move this away", path)
+        raise RecordError("is neither a folder nor a link to one", path, "Restore the folder, or move this away")
     return path.is_dir()
 
 

@@ -68,7 +68,7 @@ def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
         if not os.path.lexists(plan_file):
             raise
         blamed = plan_file if error.path in (None, folder) else error.path
-        text = f"{error.problem if blamed == error.path else error}. Nothing below it can be checked without it"
+        text = f"{error.text if blamed == error.path else error}. Nothing below it can be checked without it"
         yield Link(blamed.relative_to(folder).as_posix(), "differs", text)
         return
     plan = results.plan
@@ -183,7 +183,7 @@ def _change(folder: Path, name: str, allowed: Collection[str], otherwise: str) -
     try:
         now = file_hash(inside(folder, name))
     except RecordError as error:  # no file, and nothing that could be hashed
-        return error.problem
+        return error.text
     return "" if now in allowed else otherwise if now else "is missing"
 
 

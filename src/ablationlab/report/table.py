@@ -35,6 +35,7 @@ class Cell:
     value: Value
     text: str
     code: bool = False  # a name, in the typewriter face
+    formula: bool = False  # of a variant, in the words of a study file
     strong: bool = False
     note: str = ""
     # In HTML only:
@@ -118,20 +119,26 @@ class Fold:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows; *title* stands above, *note* below."""
+    """Columns and rows; *title* stands above, with what the rows are *about* in more words, and *note* below."""
 
     key: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     note: str = ""
+    about: str = ""
+
+    @property
+    def caption(self) -> str:
+        """Everything that stands above."""
+        return " ".join(filter(None, (self.title, self.about)))
 
     @classmethod
-    def of(cls, key: str, title: str, rows: Iterable[Cells], note: str = "") -> Table:
+    def of(cls, key: str, title: str, rows: Iterable[Cells], note: str = "", about: str = "") -> Table:
         """A table from rows by column, all with the same columns; what is no cell is shown as it is."""
         made = list(rows)
         columns = tuple(made[0]) if made else ()
-        return cls(key, title, columns, tuple(tuple(map(_cell, row.values())) for row in made), note)
+        return cls(key, title, columns, tuple(tuple(map(_cell, row.values())) for row in made), note, about)
 
     @classmethod
     def simple(
@@ -182,7 +189,7 @@ class Table:
             return TerminalColumn(_terminal(of.small_title), of.align, texts, prose, of.spare)
 
         columns = tuple(column(of, cells) for of, cells in self.printed())
-        return TerminalTable(_terminal(self.title), _terminal(self.note), columns)
+        return TerminalTable(_terminal(self.caption), _terminal(self.note), columns)
 
     def csv(self) -> str:
         """RFC 4180 with full numbers; a formula-like text (=, +, -, @) is quoted with an apostrophe, as spreadsheets ask."""
@@ -198,7 +205,7 @@ class Table:
         return (
             "% Needs \\usepackage{booktabs}.\n"
             "\\begin{table}\n  \\centering\n"
-            f"  \\caption{{{latex(self.title)}}}\n  \\label{{tab:{self.key}}}\n"
+            f"  \\caption{{{latex(self.caption)}}}\n  \\label{{tab:{self.key}}}\n"
             f"  {self.tabular()}{note}\n\\end{{table}}\n"
         )
 
@@ -256,9 +263,9 @@ class Table:
         else:
             body = "".join(f"<tr{self._about(row)}>{self._html_cells(row)}</tr>\n" for row in self.rows)
             body = f"<tbody>\n{body}</tbody>"
-        above = f"<caption><span>{html_text(self.title)}</span></caption>" if caption and self.title else ""
+        above = f"<caption><span>{html_text(self.caption)}</span></caption>" if caption and self.title else ""
         below = f'<p class="note">{html_text(self.note)}</p>' if self.note else ""
-        label = html_text(self.title.partition(".")[0] or self.key)
+        label = html_text(self.title.rstrip(".") or self.key)
         mark = f' id="{html_text(id)}"' if id else ""
         return (
             f'<div class="scroll{" tall" if tall else ""}" tabindex="0" role="region" aria-label="{label}">'
@@ -458,8 +465,14 @@ def _bibtex_letter(sign: str) -> str:
     return sign
 
 
+#: The embeddings in a formula, as LaTeX and Typst escape them. A formula is what a person wrote into a study file, so they
+#: are found in its text; nothing else in it prints in another way than it is typed.
+_EMBEDDING = re.compile(r"\bE\\_(tok|pos)\b")
+
+
 def _latex_cell(cell: Cell) -> str:
     text = rf"\texttt{{{latex(cell.text)}}}" if cell.code else latex(cell.text)
+    text = _EMBEDDING.sub(r"$E_{\\mathrm{\1}}$", text) if cell.formula else text
     text = rf"\textbf{{{text}}}" if cell.strong else text
     return text + (f" ({latex(cell.note)})" if cell.note else "")
 
@@ -483,6 +496,7 @@ def typst_string(text: str) -> str:
 
 def _typst_cell(cell: Cell) -> str:
     text = f"#raw({typst_string(cell.whole)})" if cell.code else typst(cell.whole)
+    text = _EMBEDDING.sub(r'$E_"\1"$', text) if cell.formula else text
     return f"[#strong[{text}]]" if cell.strong else f"[{text}]"
 
 

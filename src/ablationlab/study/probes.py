@@ -12,7 +12,7 @@ from typing import Any
 
 from ablationlab.core.registry import Registry
 from ablationlab.model.parts import parts_of
-from ablationlab.records.probes import Measure, ProbeChart, ProbeDefinition
+from ablationlab.records.probes import AT_THE_END, Measure, ProbeChart, ProbeDefinition
 from ablationlab.records.settings import ModelConfig, Study
 from ablationlab.study.variants import variants_of
 
@@ -157,7 +157,7 @@ _declare(
         ProbeChart(
             "embedding-norm-spread",
             "quantile",
-            "Distribution of the token embeddings' norms, at the last step",
+            f"Distribution of the token embeddings' norms{AT_THE_END}",
             "L2 norm of a row",
             "Over the rows of the token embedding, by the class of their tokens.",
             over="spread",
@@ -165,7 +165,7 @@ _declare(
         ProbeChart(
             "embedding-norm-classes",
             "mean",
-            "Norm of the token embeddings by token class, at the last step",
+            f"Norm of the token embeddings by token class{AT_THE_END}",
             "mean L2 norm",
             "Mean L2 norm of the rows, by the class of their tokens.",
             over="groups",
@@ -196,7 +196,7 @@ _declare(
         ProbeChart(
             "cosine-depth",
             "mean",
-            "Cosine by depth, at the last step",
+            f"Cosine by depth{AT_THE_END}",
             "mean pairwise cosine",
             "Mean pairwise cosine of the residual stream, from the input of block 1 to the output of the last block.",
             over="depth",
@@ -229,7 +229,7 @@ _declare(
         ProbeChart(
             "residual-depth",
             "norm",
-            "Residual norm by depth, at the last step",
+            f"Residual norm by depth{AT_THE_END}",
             "mean L2 norm, log scale",
             "Mean L2 norm of the residual stream over tokens.",
             over="depth",
@@ -238,7 +238,7 @@ _declare(
         ProbeChart(
             "residual-spread",
             "quantile",
-            "Distribution of the residual norm by depth, at the last step",
+            f"Distribution of the residual norm by depth{AT_THE_END}",
             "L2 norm of a token's vector, log scale",
             "Over tokens.",
             over="spread",
@@ -273,7 +273,7 @@ _declare(
         ProbeChart(
             "embedding-gain-values",
             "value",
-            "Learned gain by dimension, at the last step",
+            f"Learned gain by dimension{AT_THE_END}",
             "gain",
             "The gain of every dimension.",
             over="values",
@@ -294,7 +294,7 @@ _declare(
         ProbeChart(
             "attention-logits",
             "logit_max",
-            "Largest attention logit by block, at the last step",
+            f"Largest attention logit by block{AT_THE_END}",
             "largest logit",
             "Largest logit of any head. Logits that grow during training are a sign of instability.",
             over="depth",
@@ -314,7 +314,7 @@ _declare(
         ProbeChart(
             "output-spread",
             "quantile",
-            "Distribution of the output logits, at the last step",
+            f"Distribution of the output logits{AT_THE_END}",
             "logit − the token's mean logit",
             "Over tokens and the vocabulary; a constant added to all logits of a token changes nothing.",
             over="spread",
@@ -344,7 +344,7 @@ _declare(
         ProbeChart(
             "centering",
             "share",
-            "What centering would remove, at the last step",
+            f"What centering would remove{AT_THE_END}",
             "share of ‖x‖²",
             "The share of a vector's squared norm that subtracting its mean removes: LayerNorm does so, RMSNorm does not.",
             over="groups",

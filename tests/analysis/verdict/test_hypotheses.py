@@ -146,7 +146,8 @@ def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
     made = analysis(comparison(), swept(), stable=stability(8, 0, n=8, places=2))
     verdict = judge_hypotheses(made)["H1b"]
     assert (
-        hypothesis_clauses(made, verdict)[0] == "shown in 1 of 2 comparisons of stability, corrected for their number"
+        hypothesis_clauses(made, verdict)[0].text
+        == "shown in 1 of 2 comparisons of stability, corrected for their number"
     )
     assert verdict.evidence == ("stability/default/layernorm:none",)
 

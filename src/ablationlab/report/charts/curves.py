@@ -155,7 +155,8 @@ def _curve(
     # A table's own `loss` may be any loss.
     name = "training_loss" if column == "loss" and results.plan is not None else column
     levels = _reference_rows(results, column, min(values), max(values))
-    chart = _lines(results, kept, data, axis(name, results.unit(column)) + words, scale, ticks=ticks, levels=levels)
+    title = axis(name, results.unit(column))
+    chart = _lines(results, kept, data, title + words, scale, ticks=ticks, levels=levels)
     steps = max((run.steps for run in runs), default=0)
     return figure(
         results,
@@ -167,7 +168,7 @@ def _curve(
         sentences=(*_BAND, _thinning(column, grid, steps, runs), _levels(levels), _drawn(results, regime)),
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
-        tools=True,
+        switched=title,
     )
 
 
@@ -239,8 +240,8 @@ def _gap(results: Results, runs: Sequence[Run | TableRun], regime: str) -> Figur
     longest = max(run.steps for run in runs)
     kept = Tables()
     scale, ticks, words = robust_scale((row["y"] for row in data), zero=True)
-    title = axis("loss − baseline's loss", results.unit("loss")) + words
-    chart = _lines(results, kept, data, title, scale, ticks=ticks, zero=True)
+    title = axis("loss − baseline's loss", results.unit("loss"))
+    chart = _lines(results, kept, data, title + words, scale, ticks=ticks, zero=True)
     return figure(
         results,
         kept,
@@ -261,7 +262,7 @@ def _gap(results: Results, runs: Sequence[Run | TableRun], regime: str) -> Figur
         ),
         alt="Difference of training losses against step.",
         height=280,
-        tools=True,
+        switched=title,
     )
 
 

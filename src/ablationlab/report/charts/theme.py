@@ -86,8 +86,8 @@ class Figure:
     empty ones left out, are its caption.
 
     The chart names its tables, which are kept beside it; `spec` puts the two together. ``regime`` is set where a study has
-    several and the figure shows one of them; ``family`` is the title that its figures of all regimes share. ``tools``: the
-    page lets readers smooth it and switch its vertical axis to a logarithm.
+    several and the figure shows one of them; ``family`` is the title that its figures of all regimes share. *switched*:
+    the title of the vertical axis, without its scale, of a chart that the page lets readers smooth and switch to a logarithm.
     """
 
     key: str
@@ -99,7 +99,7 @@ class Figure:
     height: int = 320
     regime: str = ""
     family: str = ""
-    tools: bool = False
+    switched: str = ""
 
     @property
     def caption(self) -> str:

@@ -39,7 +39,7 @@ from ablationlab.report.page.folds import comparison_folds, listed_runs, run_fol
 from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
 from ablationlab.report.table import swatch_style
 from ablationlab.report.tables.ablation import ablation_table
-from ablationlab.report.tables.comparisons import PAGE, comparison_table, item_table, item_title, text_table
+from ablationlab.report.tables.comparisons import PAGE, comparison_table, contrast_table, text_table
 from ablationlab.report.tables.readings import reading_table, reading_text
 from ablationlab.report.tables.study import (
     data_table,
@@ -165,7 +165,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "no_verdict": _no_verdict(results),
         "anchors": anchors,
         "figures": groups,
-        "tools": any(figure.tools for figure in drawn.every()),
+        "tools": any(figure.switched for figure in drawn.every()),
         "filters": _filters(comparisons),
         "interactions": analysis.interactions if analysis is not None else None,
         "interaction_text": ""
@@ -276,13 +276,19 @@ def _analysis_tables(
     }
     for section, title in (("evaluation", "tasks and macro averages"), ("calibration", "calibration")):
         chosen = [comparison for comparison in order if _section_of(results, comparison) == section]
-        words = f"Comparisons of {title}. Every row links to its comparison."
-        table = comparison_table(section, words, chosen, regimes, columns=PAGE, links=anchors)
+        table = comparison_table(
+            section,
+            f"Comparisons of {title}.",
+            chosen,
+            regimes,
+            columns=PAGE,
+            links=anchors,
+            about="Every row links to its comparison.",
+        )
         tables[f"{section}_table"] = table.html(sortable=True, tall=True)
     if analysis.evaluation is not None:
         tables["item_tables"] = "".join(
-            item_table(items.comparison, title=item_title(items, regimes)).html(tall=True)
-            for items in analysis.evaluation.contrasts
+            contrast_table(items, regimes).html(tall=True) for items in analysis.evaluation.contrasts
         )
     if (text := text_table(analysis)) is not None:
         tables["text_table"] = text.html()
@@ -451,7 +457,7 @@ def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: It
                 "height": small_height(figure) if figure.key in small else figure.height,
                 "alt": figure.alt,
                 "small": figure.key in small,
-                "tools": figure.tools,
+                "switched": figure.switched,
                 "legend": figure.legend,
                 "data": {name: by_column(rows) for name, rows in figure.data.items()},
             }

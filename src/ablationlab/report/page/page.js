@@ -112,19 +112,18 @@
     return { ...layer, ...(layer.encoding ? { encoding } : {}), ...(layer.layer ? { layer: layer.layer.map(withoutLegends) } : {}) };
   }
   /* The vertical scale of every layer; a logarithm with a sign where a value is not above 0. */
-  function withAxis(spec, rows) {
+  function withAxis(spec, rows, title) {
     if (!drawing.axis) return spec;
     const values = rows.map((row) => row.y).filter((number) => typeof number === "number" && number !== 0);
     const sizes = values.map(Math.abs).sort((a, b) => a - b);
     const signed = rows.some((row) => row.zero === 0); // a zero line has no place on a logarithm
     const log = !signed && values.every((number) => number > 0) ? { type: "log", nice: false } : { type: "symlog", constant: sizes[Math.floor(sizes.length / 2)] || 1 };
     const scale = drawing.axis === "log" ? log : { type: "linear", zero: false };
-    const words = page.scales[scale.type] || "";
-    const told = (title) => typeof title === "string" ? Object.values(page.scales).reduce((text, known) => text.endsWith(known) ? text.slice(0, -known.length) : text, title) + words : title;
+    const told = title + (page.scales[scale.type] || "");
     const change = (layer) => {
       const y = layer.encoding && layer.encoding.y;
       const { values: marks, ...axis } = (y && y.axis) || {}; // they are those of the scale that was drawn
-      const made = y && y.field ? { ...layer, encoding: { ...layer.encoding, y: { ...y, scale, title: told(y.title), axis } } } : { ...layer };
+      const made = y && y.field ? { ...layer, encoding: { ...layer.encoding, y: { ...y, scale, ...(y.title ? { title: told } : {}), axis } } } : { ...layer };
       if (made.layer) made.layer = made.layer.map(change);
       return made;
     };
@@ -160,6 +159,11 @@
     const made = charts[key];
     let spec = made.spec;
     if (crowded(made) && !pointed.has(key)) spec = withoutSeeds(spec);
+    const data = Object.fromEntries(Object.entries(made.data).map(([name, table]) => [name, expand(table)]));
+    if (made.switched) {
+      for (const name of Object.keys(data)) data[name] = smoothed(data[name]);
+      spec = withAxis(spec, Object.values(data).flat(), made.switched);
+    }
     const width = holder.clientWidth;
     // The lines of a legend take nothing from the chart below it.
     const height = made.height + (made.small ? 0 : 18 * Math.max(0, Math.ceil(made.legend / legendColumns(width)) - 1));
@@ -168,12 +172,7 @@
     if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
     if (dark()) spec = recolour(spec, page.dark);
     const now = signals();
-    const data = Object.fromEntries(Object.entries(made.data).map(([name, table]) => [name, expand(table)]));
     if (made.small) spec = withoutLegends(spec); // the key above the figures names the colours
-    if (made.tools) {
-      for (const name of Object.keys(data)) data[name] = smoothed(data[name]);
-      spec = withAxis(spec, Object.values(data).flat());
-    }
     spec = {
       ...spec,
       width: "container",
@@ -353,7 +352,7 @@
   document.querySelectorAll("#curve-tools select").forEach((choice) => choice.addEventListener("change", () => {
     drawing[choice.name] = choice.value;
     writeView();
-    again(Object.keys(charts).filter((key) => charts[key].tools));
+    again(Object.keys(charts).filter((key) => charts[key].switched));
   }));
   /* Tables that are wider than their place: a line at the edge and words below, until the last column is in view. */
   const regions = [...document.querySelectorAll(".scroll")];

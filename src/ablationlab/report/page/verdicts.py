@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablationlab.analysis.answer import main_comparison, verdict_sentence
-from ablationlab.analysis.wording import DECISIONS, adjusted, difference_of, hypothesis_clauses, verdict_words
+from ablationlab.analysis.wording import DECISIONS, Clause, adjusted, difference_of, hypothesis_clauses, verdict_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import counted, difference, level, mean_beside, number, p_value, setting, with_unit
 from ablationlab.records.verdict import Decision
@@ -236,7 +236,7 @@ def _apart(first: float, its_width: float, second: float, second_width: float) -
 STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
 
 
-def hypothesis_views(results: Results) -> list[tuple[str, HypothesisVerdict, list[str], str]]:
+def hypothesis_views(results: Results) -> list[tuple[str, HypothesisVerdict, list[Clause], str]]:
     """(name, verdict, why in clauses, tone) of every hypothesis of the study."""
     if results.analysis is None or results.verdict is None:
         return []

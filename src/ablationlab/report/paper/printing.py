@@ -132,7 +132,8 @@ class Typst(Typesetter):
         if piece.style:
             printed = f"#{'emph' if piece.style == 'emphasis' else 'strong'}[{printed}]"
         # What follows a call must not read as its continuation.
-        return printed + (";" if printed.startswith("#") and following and following in ".([;" else "")
+        call = piece.style or piece.kind in ("code", "cite", "ref")
+        return printed + (";" if call and following and following in ".([;" else "")
 
     def heading(self, heading: Heading) -> str:
         opening = "#appendix" if heading.appendix else f"#heading(level: {heading.level})"
@@ -155,10 +156,9 @@ class Typst(Typesetter):
         )
 
     def table(self, block: Float, table: Table) -> str:
-        cells = re.sub(r"\bE\\_(tok|pos)\b", r'$E_"\1"$', table.typst())  # the embeddings of a variant's formula
         return (
             f"#tabular({typst_string(block.key)}, wide: {_flag(block.wide)}, floating: {_flag(self.floating)}, "
-            f"caption: [{self.words(block.caption)}], {cells})\n"
+            f"caption: [{self.words(block.caption)}], {table.typst()})\n"
         )
 
 
@@ -223,8 +223,7 @@ class Latex(Typesetter):
         return self._float(block, "figure", f"{image}{self._caption(block)}\\Description{{{latex(picture.alt)}}}\n")
 
     def table(self, block: Float, table: Table) -> str:
-        cells = re.sub(r"\bE\\_(tok|pos)\b", r"$E_{\\mathrm{\1}}$", table.tabular("L"))
-        return self._float(block, "table", f"{self._caption(block)}\\fitted{{{cells}}}\n")
+        return self._float(block, "table", f"{self._caption(block)}\\fitted{{{table.tabular("L")}}}\n")
 
     def _caption(self, block: Float) -> str:
         return f"\\caption{{{self.words(block.caption)}}}\\label{{{_label(block.key)}}}\n"

@@ -32,11 +32,13 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Calibrated, Plan, PlannedRun
+from ablationlab.records.probes import AT_THE_END
 from ablationlab.records.results import Results
 from ablationlab.records.settings import (
     DEFAULT_REGIME,
     TUNED,
     Author,
+    FrontEnd,
     ModelConfig,
     StudyText,
     TrainingConfig,
@@ -244,11 +246,10 @@ class StudyView:
             flat = flattened(run.settings)
             return "; ".join(f"{key} = {_value(flat[key])}" for key in declared.settings if key in flat)
         rate = [setting_words("lr", run.training.lr)] if variant in (one.variant for one in self.own_rates) else []
-        if formula := declared.formula_in(run.model):
-            front = run.model.front
-            eps = front.eps if front.norm in ("layernorm", "rmsnorm") else None
-            return ", ".join([short_formula(formula, eps), *rate])
         base = self.first_run(self.baseline)
+        if formula := declared.formula_in(run.model):
+            front_alone = run.model.model_copy(update={"front": base.model.front}) == base.model
+            return ", ".join([(front_alone and norm_formula(run.model)) or formula, *rate])
         if variant == self.baseline and self.plan.study.factors is not None:
             return "the first level of every factor"
         different = [
@@ -551,7 +552,7 @@ class StudyView:
                 for reading in readings.get((name, chart.measure), ())
                 if reading.run.regime == self.regimes[0] and (chart.over == "depth" or reading.group == chart.group)
             )
-            label = chart.title if chart.over == "steps" else f"{chart.title.partition(',')[0]}: last block"
+            label = chart.title if chart.over == "steps" else f"{chart.title.removesuffix(AT_THE_END)}: last block"
             for of_run in by_run.values():
                 last = max(of_run, key=lambda reading: (reading.step, depth_of(reading.group) or 0))
                 values.setdefault(label, {}).setdefault(last.run.variant, []).append(last.value)
@@ -742,11 +743,17 @@ def setting_words(key: str, value: object) -> str:
     return known or f"{key.replace('_', ' ')} {_value(value)}"
 
 
-def short_formula(formula: str, eps: float | None) -> str:
-    """``LN(E_tok + E_pos), ε = 10⁻⁵``: a norm with *eps* without what its name says; one that says what x is stays whole."""
-    if eps is None or ", x = " in formula:
-        return formula
-    return f"{formula.split(' = ')[0]}, ε = {format.setting(eps)}"
+def norm_formula(model: ModelConfig) -> str:
+    """``LN(E_tok + E_pos), ε = 10⁻⁵``: a norm with all of its parameters before block 1; nothing for any other front end."""
+    front, name = model.front, {"layernorm": "LN", "rmsnorm": "RMSNorm"}.get(model.front.norm)
+    rest = front.model_copy(
+        update={"norm": "none", "gain": False, "bias": False, "eps": FrontEnd().eps, "place": "sum"}
+    )
+    if name is None or rest != FrontEnd() or (front.gain, front.bias) != (True, front.norm == "layernorm"):
+        return ""
+    positions = " + E_pos" if model.position in ("learned", "sinusoidal") else ""
+    inner, outer = (positions, "") if front.place == "sum" else ("", positions)
+    return f"{name}(E_tok{inner}){outer}, ε = {format.setting(front.eps)}"
 
 
 def front_words(model: ModelConfig, baseline: ModelConfig) -> list[str]:
@@ -802,6 +809,7 @@ def metric_meanings(study: StudyView, most: int) -> Iterable[tuple[str, str]]:
     names = list(dict.fromkeys(comparison.metric for comparison in study.asked or study.others))[:most]
     metrics = {name: study.results.metric(name) for name in names}
     return [
+        # A meaning that a person wrote, or a plan has sealed, may begin with the name, which stands before it already.
         (metric_name(name), metric.meaning.removeprefix(f"{metric_name(name)}: "))
         for name, metric in metrics.items()
         if metric and metric.meaning

@@ -144,7 +144,9 @@ def arms_table(studies: Sequence[StudyView]) -> Table:
         rows.append(
             {
                 Column("arm", "Arm"): Cell.name(variant),
-                Column("changes", "Formula" if formulas else "What it changes"): Cell.of(changes, changes or "nothing"),
+                Column("changes", "Formula" if formulas else "What it changes"): Cell(
+                    changes, changes or "nothing", formula=True
+                ),
                 Column("parameters", "Parameters", "right", printed=alone and trained): Cell.of(parameters, count),
                 Column("studies", "Studies", "right", printed=not alone): Cell.of(
                     len(within), "all" if len(within) == len(studies) else count(len(within))

@@ -92,6 +92,7 @@ def comparison_table(
     columns: Sequence[str] = PAPER,
     links: Mapping[str, str] | None = None,
     all_caveats: bool = False,
+    about: str = "",
 ) -> Table:
     """Comparisons with both means, the difference, its interval, the adjusted p and equivalence.
 
@@ -102,7 +103,7 @@ def comparison_table(
     known = tuple(replace(c, below=columns is PAGE) if c.key == "regime" else c for c in _COLUMNS)
     gone = [] if regimes > 1 else ["regime"]
     gone += [] if any(comparison.equivalence for comparison in comparisons) else ["equivalent"]
-    return Table(key, title, known, rows).only(*(name for name in columns if name not in gone))
+    return Table(key, title, known, rows, about=about).only(*(name for name in columns if name not in gone))
 
 
 def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:
@@ -238,18 +239,19 @@ def method_table(analysis: Analysis) -> Table:
     return Table.of("methods", "Every interval and every test; those that decide are marked.", rows)
 
 
-def item_title(items: ItemContrast, regimes: int) -> str:
-    """What a table of items is about, and how its intervals were made."""
+def contrast_table(items: ItemContrast, regimes: int) -> Table:
+    """The table of a study's items, with what it is about and how its intervals were made."""
     contrast = f"{items.comparison.variant} − {items.comparison.reference}"
     shots = f", {items.fewshot}-shot" if items.fewshot else ""
     where = f", regime {items.regime}" if regimes > 1 else ""
-    return (
-        f"Item by item: {contrast}{shots}{where}. Over items: paired bootstrap of each seed's model, lowest to highest "
-        "bound; crossed: random seeds and random items."
+    about = (
+        "Over items: paired bootstrap of each seed's model, lowest to highest bound; "
+        "crossed: random seeds and random items."
     )
+    return replace(item_table(items.comparison), title=f"Item by item: {contrast}{shots}{where}.", about=about)
 
 
-def item_table(items: ItemComparison, title: str = "") -> Table:
+def item_table(items: ItemComparison) -> Table:
     """Two arms on the same items, per task and on average: intervals over items, seeds and both."""
     rows: list[Row] = []
     for task in items.tasks:
@@ -284,9 +286,7 @@ def item_table(items: ItemComparison, title: str = "") -> Table:
     heads = ["items", items.reference, items.variant, "delta", "over items", "over seeds (t)", "crossed"]
     heads += ["McNemar p", "p", "adjusted p"]
     seeds = several(len(items.seeds), "seed")
-    return Table.simple(
-        title or f"{items.variant} − {items.reference}, {seeds}", ["task", *heads, "caveats"], rows, heads
-    )
+    return Table.simple(f"{items.variant} − {items.reference}, {seeds}", ["task", *heads, "caveats"], rows, heads)
 
 
 def text_table(analysis: Analysis) -> Table | None:

@@ -114,11 +114,10 @@ def variant_table(results: Results, plan: Plan) -> Table:
                 ),
             }
         )
-    title = (
-        "The arms: formula, parameters, the budget of one run, and the settings a variant may change."
-        if ours
-        else "The arms, and the settings a variant may change. Budgets are the trainer's and not checked."
-    )
+    if not ours:
+        about = "Budgets are the trainer's and not checked."
+        return Table.of("variants", "The arms, and the settings a variant may change.", rows, about=about)
+    title = "The arms: formula, parameters, the budget of one run, and the settings a variant may change."
     return Table.of("variants", title, rows)
 
 
@@ -339,12 +338,12 @@ def stability_table(analysis: Analysis) -> Table | None:
     began = any(run.loss is not None and run.initial_loss is not None for run in stability.runs)
     rules = ["diverged", *(["ended worse than it began"] if began else [])]
     rules += [f"has a spike score above {setting(stability.threshold)}"] if spikes else []
-    title = (
-        f"Stability. A run is unstable if it {', '.join(rules[:-1])}{',' if len(rules) > 2 else ''}"
+    about = (
+        f"A run is unstable if it {', '.join(rules[:-1])}{',' if len(rules) > 2 else ''}"
         f"{' or ' if len(rules) > 1 else ''}{rules[-1]}; the gain is the share of unstable runs of {analysis.baseline} minus "
         f"the arm's own. {wording.gain_intervals(stability.gains)}"
     )
-    return Table.of("stability", title, rows, note)
+    return Table.of("stability", "Stability.", rows, note, about)
 
 
 def _steps(steps: Sequence[int]) -> str:
@@ -383,8 +382,7 @@ def gain_table(analysis: Analysis) -> Table | None:
         for gain in gains
     ]
     what = "Runs that failed" if parts else "Unstable runs"
-    title = f"{what}, reference → variant. {wording.gain_intervals(gains)}"
-    return Table.of("gains", title, rows)
+    return Table.of("gains", f"{what}, reference → variant.", rows, about=wording.gain_intervals(gains))
 
 
 def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
@@ -448,11 +446,9 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
                 Column("observed", "Observed", "right"): Cell.of(size, number, note=unit),
             }
         )
-    title = (
-        "Power of the pairs at hand, from the observed SD of the differences, at the corrected level of one test. Seeds "
-        "needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
-    )
-    return Table.of("power", title, rows)
+    title = "Power of the pairs at hand, from the observed SD of the differences, at the corrected level of one test."
+    about = "Seeds needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
+    return Table.of("power", title, rows, about=about)
 
 
 def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
@@ -520,8 +516,8 @@ def swept_table(sweep: SweepAnalysis) -> Table:
             row[Column(slug(name), name, "right")] = Cell.of(None if curve is None else curve.mean, text, note=went)
         rows.append(row)
     title = (
-        f"{metric_name(sweep.metric).capitalize()} at every rate of the sweep, mean ± SD over its seeds; a run that diverged "
-        "or ended worse than it began counts with its loss at the start."
+        f"{wording.capital(metric_name(sweep.metric))} at every rate of the sweep, mean ± SD over its seeds; a run that "
+        "diverged or ended worse than it began counts with its loss at the start."
     )
     return Table.of("sweep-rates", title, rows)
 
@@ -612,8 +608,8 @@ def interaction_table(interactions: Interactions) -> Table:
                 Column("note", "Note", printed=notes): _seeds_used(contrast),
             }
         )
-    title = f"Main effects and interactions (differences of differences). {wording.effect_intervals(interactions)}"
-    return Table.of("interactions", title, rows, _alias_note(interactions))
+    title, about = "Main effects and interactions (differences of differences).", wording.effect_intervals(interactions)
+    return Table.of("interactions", title, rows, _alias_note(interactions), about)
 
 
 def simple_table(analysis: Analysis) -> Table | None:
@@ -636,12 +632,12 @@ def simple_table(analysis: Analysis) -> Table | None:
     if not rows or analysis.interactions is None:
         return None
     metric = metric_name(analysis.interactions.metric)
-    title = (
-        f"Simple effects: how variant − {analysis.baseline} in {metric} changes with one setting at each level of "
-        f"the other. Exploratory; intervals are at {level(0.95)}, uncorrected; p is adjusted (Holm) over the effects "
-        "of a setting."
+    what = f"variant − {analysis.baseline} in {metric}"
+    title = f"Simple effects: how {what} changes with one setting at each level of the other."
+    about = (
+        f"Exploratory; intervals are at {level(0.95)}, uncorrected; p is adjusted (Holm) over the effects of a setting."
     )
-    return Table.of("simple_effects", title, rows)
+    return Table.of("simple_effects", title, rows, about=about)
 
 
 def _alias_note(interactions: Interactions) -> str:
@@ -710,11 +706,15 @@ def figure_table(
                 ),
             }
         )
-    caption = title or (
-        f"Published figures ({replication.title}) beside ours: mean ± SD (runs); difference = ours − published, with its "
-        f"{level(replication.level)} interval. A star: another definition, or none is given."
+    if title:
+        return Table.of("replication_figures", title, rows)
+    what = f"mean ± SD (runs); difference = ours − published, with its {level(replication.level)} interval."
+    return Table.of(
+        "replication_figures",
+        f"Published figures ({replication.title}) beside ours: {what}",
+        rows,
+        about="A star: another definition, or none is given.",
     )
-    return Table.of("replication_figures", caption, rows)
 
 
 def direction_table(

@@ -79,10 +79,8 @@ def task_table(results: Results) -> Table:
                 Column("hash", "Hash"): Cell.name(first.task_hash[:10]),
             }
         )
-    title = (
-        "Accuracy by task, mean over seeds and prompt templates. Spread: SD between the templates of one run, averaged."
-    )
-    return Table.of("tasks", title, rows)
+    title = "Accuracy by task, mean over seeds and prompt templates."
+    return Table.of("tasks", title, rows, about="Spread: SD between the templates of one run, averaged.")
 
 
 def _accuracies(results: Sequence[TaskResult]) -> list[float]:

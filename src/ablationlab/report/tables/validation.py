@@ -225,7 +225,9 @@ def _notes(validation: Validation) -> Iterator[str]:
 def validation_markdown(validation: Validation) -> str:
     """validation.md."""
     lines = "\n".join(f"- {line}" for line in validation_summary(validation))
-    tables = "\n".join(f"**{markdown(table.title)}**\n\n{table.markdown()}" for table in validation_tables(validation))
+    tables = "\n".join(
+        f"**{markdown(table.caption)}**\n\n{table.markdown()}" for table in validation_tables(validation)
+    )
     return f"# Validation: {validation.study}\n\n{lines}\n\n{tables}"
 
 

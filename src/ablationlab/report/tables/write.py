@@ -155,7 +155,7 @@ def statistics_markdown(results: Results) -> str:
 
 
 def _section(table: Table | None, title: str) -> list[str]:
-    return [] if table is None or not table.rows else [f"## {title}", markdown(table.title), table.markdown()]
+    return [] if table is None or not table.rows else [f"## {title}", markdown(table.caption), table.markdown()]
 
 
 def _source(analysis: Analysis, verdict: Verdict) -> str:

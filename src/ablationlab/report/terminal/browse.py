@@ -127,7 +127,7 @@ def _state(place: Path) -> tuple[str, str]:
     try:
         results = Results.open(place)
     except RecordError as error:
-        return "unreadable", str(error).removeprefix(str(place)).lstrip(": /").splitlines()[0]
+        return "unreadable", error.seen_from(place).splitlines()[0]
     total = len(results.runs)
     diverged = sum(run.state == "diverged" for run in results.runs)
     state = f"{results.ended} of {total}" if total else "a table"
