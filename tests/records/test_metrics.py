@@ -13,4 +13,3 @@ from ablationlab.records.metrics import metric_name
 )
 def test_a_metric_is_named_in_words(name, words):
     assert metric_name(name) == words
-    assert metric_name(name, "spelling") == f"{words}, spelling"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -240,3 +241,16 @@ def test_every_rate_of_a_sweep_shows_the_runs_of_every_variant():
     text = swept_table(SweepAnalysis.model_construct(metric="validation_loss", curves=curves)).markdown()
     assert [line.count("2.50") for line in text.splitlines() if "±" in line and "|" in line] == [2, 1]
     assert text.index("0.01") < text.index("3 of 4 unstable")
+
+
+def test_a_region_goes_by_the_whole_title_and_not_by_what_is_explained_behind_it():
+    table = dataclasses.replace(Table.simple("scale-0.5 − none", ["x"], [(1,)]), about="x: of one run. A guess.")
+    page = table.html()
+    assert 'aria-label="scale-0.5 − none"' in page
+    assert "<caption><span>scale-0.5 − none x: of one run. A guess.</span></caption>" in page
+
+
+def test_embeddings_are_set_as_signs_in_formulas_alone():
+    table = Table.simple("", ["arm", "formula"], [(Cell.name("E_tok"), Cell("", "LN(E_tok + E_pos)", formula=True))])
+    assert r"\texttt{E\_tok} & LN($E_{\mathrm{tok}}$ + $E_{\mathrm{pos}}$) \\" in table.tabular()
+    assert """[#raw("E_tok")], [LN($E_"tok"$ \\+ $E_"pos"$)]""" in table.typst()

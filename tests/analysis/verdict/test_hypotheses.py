@@ -149,6 +149,7 @@ def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
         hypothesis_clauses(made, verdict)[0].text
         == "shown in 1 of 2 comparisons of stability, corrected for their number"
     )
+    assert [clause.begun.split(" ")[0] for clause in hypothesis_clauses(made, verdict)] == ["Shown", "layernorm"]
     assert verdict.evidence == ("stability/default/layernorm:none",)
 
 
