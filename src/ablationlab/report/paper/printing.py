@@ -223,7 +223,7 @@ class Latex(Typesetter):
         return self._float(block, "figure", f"{image}{self._caption(block)}\\Description{{{latex(picture.alt)}}}\n")
 
     def table(self, block: Float, table: Table) -> str:
-        return self._float(block, "table", f"{self._caption(block)}\\fitted{{{table.tabular("L")}}}\n")
+        return self._float(block, "table", f"{self._caption(block)}\\fitted{{{table.tabular('L')}}}\n")
 
     def _caption(self, block: Float) -> str:
         return f"\\caption{{{self.words(block.caption)}}}\\label{{{_label(block.key)}}}\n"
