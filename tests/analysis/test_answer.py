@@ -65,6 +65,31 @@ def test_where_the_baseline_breaks_stability_is_the_question_and_comes_first():
     )
 
 
+def test_a_price_is_told_where_it_is_shown_and_no_difference_without_its_metric():
+    """Fewer failures without a bound on the cost are no price; what is undecided is so in the metric that decides."""
+
+    def sentence(main, **more):
+        made = analysis(main, hypotheses=(), **more)
+        return plain(answer(made, decide(made)))
+
+    restored, wide = stability(6, 0, n=6), {"delta": -0.2, "low": -0.5, "high": 0.1}
+    may = sentence(comparison(**wide), stable=restored)
+    assert may.startswith("layernorm may have a price. It fails less often than the baseline (none)")
+    assert may.endswith("But it may cost more than the margins allow.")
+    shown = sentence(comparison(outcome="worse", delta=0.2, low=0.1, high=0.3), stable=restored)
+    assert shown.startswith("layernorm has a price.")
+    assert sentence(comparison(**wide), stable=stability()) == (
+        "Undecided. These runs show neither that layernorm differs from the baseline (none) in validation loss, nor that "
+        "it is equivalent to it."
+    )
+    smoother = comparison("final_gradient_norm", "better", role="stability")
+    dull = comparison("macro_accuracy", direction="higher", sensitive=False)
+    made = analysis(dull, smoother, hypotheses=(), primary="macro_accuracy", stable=stability())
+    assert plain(answer(made, decide(made))) == (
+        "No verdict on layernorm. Macro accuracy cannot decide, and no difference in stability is shown."
+    )
+
+
 def test_a_study_without_hypotheses_only_tells_its_decisions():
     text = told(stable=stability(), hypotheses=())
     assert text.startswith("Keep the baseline (none)")

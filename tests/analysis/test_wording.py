@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
-from .verdict.studies import arms, dataset, study
+from .verdict.studies import LOSS, arms, dataset, study, words_of
 
 DETAILS = {
     CaveatCode.TOO_FEW_PAIRS: {"n": 1},
@@ -154,6 +156,25 @@ def test_what_is_true_of_several_arms_is_told_once():
     assert line.count("A new study of") == 1
     needs = [decided.needs.seeds_for_difference for decided in verdict.verdicts]
     assert f"A new study of {min(needs):,} to {max(needs):,} fresh seeds" in line
+
+
+def test_where_another_variant_is_used_nobody_is_told_not_to_use_each():
+    none = arms(0.0)["none"]
+    unclear = [loss + 0.02 * (-1) ** place for place, loss in enumerate(none)]
+    better = arms(-0.05)["layernorm"]
+    made = study({"validation_loss": {"none": none, "muon": better, "relu": unclear, "gelu": unclear}})
+    lines = recommendations(made, decide(made))
+    assert any(line.startswith("relu and gelu: Undecided; use none of them for now.") for line in lines)
+
+
+def test_a_cost_is_held_to_a_margin_only_where_one_is_registered():
+    values = {"validation_loss": arms(0.05), "token_ece": arms(0.05)}
+    guard = Criterion(metric="token_ece", role="guard", margin=0.01)
+    text = plain(words_of(values, criteria=(LOSS, guard)).trade_off)
+    assert re.search(
+        r"Validation loss: costs at most 0\.05\d+ nats/token \(.*?\), more than the smallest effect that", text
+    )
+    assert re.search(r"Token ECE: costs at most 0\.05\d+ \(.*?\), more than the registered margin of 0\.01\.", text)
 
 
 def test_a_reason_that_was_told_is_not_repeated_in_the_recommendation():

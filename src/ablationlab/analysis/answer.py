@@ -13,6 +13,7 @@ from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.wording import (
     ADOPTED,
     better_variants,
+    capital,
     change,
     difference_of,
     failing,
@@ -209,10 +210,13 @@ def group_sentence(
         worse = "They" if several else "It"
     match group.decision:
         case Decision.TRADE_OFF if group.rule == Rule.RESTORES_STABILITY:
+            compared = [main_comparison(analysis, decided) for decided in group.verdicts]
+            shown = all(comparison is not None and comparison.outcome == "worse" for comparison in compared)
+            price = ("have" if several else "has") if shown else "may have"
             return (
-                f"{begin} {'have' if several else 'has'} a price{where}.",
+                f"{begin} {price} a price{where}.",
                 f"{it} fails less often than {base}{_failures(analysis, group)}. But {it.lower()} may cost more than the "
-                f"margins that were {registered}.",
+                "margins allow.",
             )
         case Decision.TRADE_OFF if first.reason == Reason.BETTER_WITH_BAD_RUNS:
             return (
@@ -274,11 +278,22 @@ def group_sentence(
         case Decision.INCONCLUSIVE:
             return (
                 f"Undecided{where}.",
-                f"These runs show neither that {names} {'differ' if several else 'differs'} from {base}, nor that "
-                f"{'they are' if several else 'it is'} equivalent to it.",
+                f"These runs show neither that {names} {'differ' if several else 'differs'} from {base} in "
+                f"{_deciding(analysis, first)}, nor that {'they are' if several else 'it is'} equivalent to it.",
             )
         case Decision.NO_VERDICT:
-            return f"No verdict{where} on {names}.", "Nothing that was measured can tell models apart here."
+            return (
+                f"No verdict{where} on {names}.",
+                f"{capital(_deciding(analysis, first))} cannot decide, and no difference in stability is shown.",
+            )
+
+
+def _deciding(analysis: Analysis, decided: VariantVerdict) -> str:
+    """The metric that decides, in words."""
+    if analysis.primary is None:
+        return "the primary metric"
+    found = analysis.comparison(analysis.primary, decided.regime, decided.variant, decided.reference)
+    return metric_name(analysis.primary) if found is None else name_of(found)
 
 
 def _alone_in(analysis: Analysis, decided: VariantVerdict) -> str:

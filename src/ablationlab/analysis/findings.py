@@ -227,9 +227,9 @@ def _at_what_cost(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str
         decided.decision for decided in verdict.verdicts if decided.variant == variant and decided.regime in regimes
     }
     if decisions == {Decision.TRADE_OFF}:
-        return ", but may cost more than the registered margins"
+        return ", but may cost more than the margins allow"
     if decisions == {Decision.ADOPT_IN_REGIME}:
-        return ", at no more than the registered margins"
+        return ", at no more than the margins allow"
     return ""
 
 

@@ -1117,7 +1117,8 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     if cost.high <= 0:
         return text
     kept = "within" if cost.high <= cost.margin else "more than"
-    return f"{text}, {kept} the registered margin of {margin_of(comparison, cost.margin)}"
+    limit = "registered margin of " if comparison.margin is not None else "smallest effect that matters, "
+    return f"{text}, {kept} the {limit}{margin_of(comparison, cost.margin)}"
 
 
 def _shown_costs(evidence: Evidence) -> str:
@@ -1233,7 +1234,8 @@ def better_variants(analysis: Analysis, verdict: VariantVerdict) -> list[str]:
 
 def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[str]:
     variant, baseline = evidence.name, the_baseline(evidence.analysis.baseline)
-    keep, it = (f"do not use {variant}", "it") if used else (f"keep {baseline}", variant)
+    keep = _keep(evidence, used=used)
+    it = "it" if used and not evidence.of_each else variant
     than = f" than {baseline}" if used else ""
     primary = evidence.primary
     metric = name_of(primary) if primary is not None else "the primary metric"
@@ -1269,7 +1271,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[
         case Decision.KEEP_BASELINE:
             return [f"{capital(keep)}: {it} is worse{than} ({moved}){_setting(evidence)}."]
         case Decision.NO_VERDICT:
-            nothing = f"No verdict: nothing here can tell {variant} from {baseline}."
+            nothing = f"No verdict: {metric} cannot decide on {variant} here, and no difference in stability is shown."
             return [nothing, *_because(evidence, verdict.reason)]
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
             return [
@@ -1288,9 +1290,16 @@ def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[
             return [f"Undecided; {keep} for now."]
 
 
+def _keep(evidence: Evidence, *, used: bool) -> str:
+    """What to do without the variant; *used*: see `used_in`."""
+    if not used:
+        return f"keep {the_baseline(evidence.analysis.baseline)}"
+    return "use none of them" if evidence.of_each else f"do not use {evidence.variant}"
+
+
 def _tie(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[str]:
-    primary, tie, baseline = evidence.primary, verdict.tie_break, the_baseline(evidence.analysis.baseline)
-    keep = f"do not use {evidence.name}" if used else f"keep {baseline}"
+    primary, tie = evidence.primary, verdict.tie_break
+    keep = _keep(evidence, used=used)
     none = "No difference that matters" + ("" if primary is None else f" on {name_of(primary)}")
     small = []
     if verdict.reason == Reason.REAL_BUT_SMALL and primary is not None:

@@ -145,7 +145,7 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
                 text=alt.Text("label:N"),
                 color=variant_colour(results, legend=False),
             )
-    margin_words = f"Shaded: the registered margin of {setting(margins[0])} that a gain may cost." if margins else ""
+    margin_words = f"Shaded: the margin of {setting(margins[0])}, which a gain may cost." if margins else ""
     words = "; ".join(
         f"{row['label']}: gain {fixed(row['gain'], 0, sign=True)} points, cost {number(row['cost'], sign=True)}"
         for row in data
