@@ -24,8 +24,10 @@ from ablationlab.analysis.wording import (
 )
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
+from ablationlab.report.terminal.analysis import _notes
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
+from .verdict.maker import comparison as made_comparison
 from .verdict.studies import LOSS, arms, dataset, study, words_of
 
 DETAILS = {
@@ -230,6 +232,22 @@ def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
     assert "covers about 84 % over 5 pairs and 79 % to 80 % over 4 pairs" in plain(intervals)
     assert "The sign-flip and wilcoxon tests cannot reach 0.05" in tests
     assert "their smallest p is 0.0625 with 5 pairs that differ" in tests
+
+
+def test_a_caveat_names_the_regime_where_there_are_several():
+    few = Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, "", {"n": 4, "planned": 5})
+    found = [made_comparison(regime="hot", caveats=(few,)), made_comparison(regime="default")]
+    (note,) = _notes(found, False)
+    assert note.startswith("validation loss in hot, layernorm − none: Compared on 4 pairs of the 5 planned")
+
+
+def test_numbers_of_pairs_with_one_coverage_are_told_together():
+    some = [
+        Caveat(CaveatCode.UNDERCOVERAGE, "bca", {"n": n, "level": 0.95, "covers": covers})
+        for n, covers in ((39, 0.94), (30, 0.938), (10, 0.9))
+    ]
+    (text,) = other_methods(some)
+    assert "covers about 94 % over 30 to 39 pairs and 90 % over 10 pairs (" in plain(text)
 
 
 def test_a_reason_begins_with_a_capital_unless_that_is_the_variants_name():

@@ -14,6 +14,7 @@ import pytest
 
 from ablationlab.analysis.answer import _counted, answer, verdict_sentence
 from ablationlab.analysis.wording import recommendations, verdict_words
+from ablationlab.core.format import plain
 from ablationlab.records.results import Results
 from ablationlab.records.settings import TUNED
 from ablationlab.report.make import with_analysis
@@ -80,6 +81,16 @@ def test_the_rates_of_tuned_arms_are_told_beside_their_numbers(results: Results)
     analysis = results.analysis.model_copy(update={"sweep": swept, "comparisons": tuple(tuned)})
     note = ablation_table(analysis, None).note
     assert note.endswith("Tuned arms: validation loss at each arm's fitted best rate.")
+
+
+def test_one_run_per_arm_is_no_mean_and_has_no_interval(tmp_path: Path):
+    results = made(tmp_path, seeds=[1])
+    note = ablation_table(results.analysis, results.verdict).note
+    assert note.startswith("One run per arm. Δ: arm − none, paired by seed; too few for an interval.")
+    text = " ".join(recommendations(results.analysis, results.verdict))
+    assert "there is 1." in text
+    words = [verdict_words(results.analysis, decided) for decided in results.verdict.verdicts]
+    assert all("gain 0 % (no interval)" in plain(word.trade_off) for word in words)
 
 
 def test_it_has_columns_only_for_what_was_measured(results: Results):

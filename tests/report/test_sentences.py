@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from ablationlab.analysis.wording import corrections
+from ablationlab.core.format import plain
 from ablationlab.records.results import Results
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.make import with_analysis
 from ablationlab.report.page.build import page_html
-from ablationlab.report.page.sentences import efficiency, ngrams
+from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, pairing
 from analysis.builder import build, study
 
 from .maker import made, unfolded
@@ -56,7 +57,7 @@ SENTENCES = {
     "charts of single runs from metrics.jsonl": {"foreign", "untied", "broken"},
     "matching of data and budget cannot be checked": {"csv"},
     "With fewer than ten pairs, the spread itself is a rough estimate.": {"foreign", "untied", "broken"},
-    "at this learning rate": set(),
+    "at the given learning rates": set(),
     "macro accuracy": set(),
     "embeddings": set(),
     "embedding norm": set(),
@@ -89,6 +90,28 @@ def test_of_several_regimes_the_one_whose_loss_is_told_is_named(tmp_path):
     assert re.search(
         r"The baseline ends at [\d.]+ in regime default: ", ngrams(dataclasses.replace(results, plan=plan))
     )
+
+
+def test_a_share_that_is_printed_as_none_was_not_removed(tmp_path):
+    results = made(tmp_path)
+    known = {"primary": results.primary, "baseline": results.baseline, "regimes": results.regimes}
+    shares = {"layernorm": 0.004, "rmsnorm": 0.4}
+    compared = tuple(
+        c.model_copy(update={"variance_reduction": shares[c.variant]}) for c in results.analysis.comparisons
+    )
+    analysis = results.analysis.model_copy(update={"comparisons": compared})
+    assert plain(pairing(SimpleNamespace(analysis=analysis, **known))) == (
+        "Pairing by seed removed 40 % (rmsnorm) of the variance of the difference in validation loss. "
+        "In validation loss, pairing by seed did not help for layernorm."
+    )
+
+
+def test_a_metric_that_follows_from_a_registered_one_is_not_said_to_have_its_own_correction(tmp_path):
+    results = made(tmp_path)
+    assert comparisons(results).endswith("but for metrics that follow from a registered one and share its test.")
+    own = tuple(c for c in results.analysis.comparisons if c.shares_test_of is None)
+    alone = SimpleNamespace(analysis=results.analysis.model_copy(update={"comparisons": own}))
+    assert comparisons(alone).endswith("All others are exploratory and have their own correction.")
 
 
 def test_curves_that_were_not_kept_are_drawn_from_the_results_and_the_page_says_so(tmp_path):

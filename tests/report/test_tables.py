@@ -22,8 +22,11 @@ from ablationlab.records.analysis import SweepAnalysis, SweepCurve
 from ablationlab.records.results import Results
 from ablationlab.report.table import Cell, Column, Table, latex, markdown
 from ablationlab.report.tables import write_tables
-from ablationlab.report.tables.study import swept_table
+from ablationlab.report.tables.comparisons import PAGE, comparison_table
+from ablationlab.report.tables.study import hash_table, rate_table, swept_table
 from analysis.builder import build, seal_again, study
+from analysis.verdict.maker import comparison as made_comparison
+from report.maker import sweep
 
 EVIL = r"a_b & 50% #1 ~x^2 {y} \z $m$ <t> |p| `q`"
 
@@ -254,3 +257,27 @@ def test_embeddings_are_set_as_signs_in_formulas_alone():
     table = Table.simple("", ["arm", "formula"], [(Cell.name("E_tok"), Cell("", "LN(E_tok + E_pos)", formula=True))])
     assert r"\texttt{E\_tok} & LN($E_{\mathrm{tok}}$ + $E_{\mathrm{pos}}$) \\" in table.tabular()
     assert """[#raw("E_tok")], [LN($E_"tok"$ \\+ $E_"pos"$)]""" in table.typst()
+
+
+def test_a_sweep_that_chooses_no_rate_has_no_column_for_one():
+    whole = sweep()
+    chosen, none = (rate_table(whole.model_copy(update={"best": best})) for best in (whole.best, ()))
+    assert "Chosen rate" in chosen.markdown()
+    assert "Chosen" not in none.markdown()
+    assert none.title == "Learning-rate sensitivity."
+
+
+def test_one_run_is_not_said_to_equal_itself(tmp_path):
+    build(tmp_path)
+    results = Results.open(tmp_path)
+    assert "equal" in hash_table(results).markdown()
+    alone = dataclasses.replace(results, runs=tuple(results.runs)[:1])
+    assert "equal" not in hash_table(alone).markdown()
+
+
+def test_a_p_that_is_not_adjusted_or_not_there_is_not_one_of_many():
+    guard = made_comparison("token_ece", role="guard", correction="none")
+    untested = made_comparison("perplexity", p_adjusted=None, role=None)
+    text = comparison_table("t", "t", [made_comparison(), guard, untested], 1, columns=PAGE).html()
+    assert text.count("of 2") == 1
+    assert text.count("not adjusted") == 1

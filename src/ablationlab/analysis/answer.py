@@ -162,7 +162,8 @@ def _too_many(groups: Sequence[AlikeVerdicts], verdicts: Sequence[VariantVerdict
 def _told(group: AlikeVerdicts, lead: str, rest: str, *, mixed: bool, again: bool) -> str:
     """*again*: what to do was said before, for another reason."""
     if mixed and group.label == "exploratory":
-        return f"Not registered, a lead only: {lead} {rest}"
+        lead_only = "" if group.decision in (Decision.INCONCLUSIVE, Decision.NO_VERDICT) else ", a lead only"
+        return f"Not registered{lead_only}: {lead} {rest}"
     return rest if again else f"{lead} {rest}"
 
 
@@ -332,7 +333,7 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: 
     rather = f" rather than {listed((decided.variant for decided in beaten), 'or')}" if beaten else ""
     now = "For now use" if group.decision == Decision.ADOPT_PROVISIONALLY else "Use"
     one_rate = group.decision != Decision.ADOPT_IN_REGIME and _one_rate(analysis)
-    rate = ", at this learning rate" if one_rate else ""
+    rate = ", at the given learning rates" if one_rate else ""
     if several:
         rest += f" {_which_is_best(analysis, group.regimes, [decided.variant for decided in best])}"
     return f"{now} {either}{rather}{where}{rate}.", rest

@@ -220,7 +220,7 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
         "Tuned arms, at the chosen grid rates: how near each arm's best rate lies to the grid may make the difference."
     ),
     CaveatCode.CANNOT_EXCLUDE_ZERO: (
-        "{pairs} cannot exclude a gain of 0, however they fall; it takes 5 to do so with fair coverage."
+        "{pairs} cannot exclude a gain of 0, whatever the outcome; it takes 5 to do so with fair coverage."
     ),
     CaveatCode.AT_CHANCE: (
         "Neither arm beats guessing ({chance:number}) on these {items:count} items (best {best:number}, one-sided {p:p}): "
@@ -277,7 +277,8 @@ def other_methods(caveats: Iterable[Caveat]) -> list[str]:
     covers = [(about, at) for about, at in known.get(CaveatCode.UNDERCOVERAGE, ()) if "covers" in at]
     if covers:
         shares = grouped((at["n"], at["covers"]) for _, at in covers)
-        spans = [f"{_span([percent(x) for x in sorted(found)])} over {pairs_of(n)}" for n, found in shares.items()]
+        alike = grouped((_span([percent(x) for x in sorted(found)]), n) for n, found in shares.items())
+        spans = [f"{span} over {_span([count(n) for n in sorted(sizes)])} pairs" for span, sizes in alike.items()]
         texts.append(
             f"Bootstrap intervals ({listed(dict.fromkeys(about for about, _ in covers))}) are too narrow here: a nominal "
             f"{level(covers[0][1]['level'])} covers about {listed(spans)} (simulated, normal differences)."
@@ -718,6 +719,8 @@ _EXACT: Final[Mapping[str, str]] = {"mcnemar": "exact McNemar", "fisher": "unpai
 
 def gain_interval(gain: StabilityGain) -> str:
     """``95 % interval 10 % to 60 %``, and that it is not corrected, where the test beside it is."""
+    if gain.low is None:
+        return "no interval"
     uncorrected = "uncorrected " if (gain.places or 1) > 1 else ""
     return f"{uncorrected}{level(gain.level)} interval {percent(gain.low)} to {percent(gain.high)}"
 
@@ -819,7 +822,7 @@ def _hypothesis_reason(analysis: Analysis, verdict: HypothesisVerdict) -> tuple[
         case HypothesisReason.NOTHING_SHOWN if verdict.rule == "no-change":
             return ["neither a difference nor equivalence is shown for every variant"], []
         case HypothesisReason.NOTHING_SHOWN:
-            return [f"neither a loss of {metric} nor its absence is shown for every variant"], []
+            return [f"it is not shown of every variant that {metric} is worse, nor that it is not"], []
         case HypothesisReason.WORSE_AND_SMOOTHER:
             worse = [comparison for comparison in asked if comparison.metric == verdict.metric]
             return [], [_worse_and_smoother(analysis, c, *smoother_training(analysis, c)) for c in worse]
@@ -1369,7 +1372,9 @@ def _setting(evidence: Evidence) -> str:
     if evidence.analysis.own_trainer:
         return ", at these settings"
     return (
-        ", both at their own best learning rates" if evidence.regime == TUNED else ", at this budget and learning rate"
+        ", both at their own best learning rates"
+        if evidence.regime == TUNED
+        else ", at this budget and the given learning rates"
     )
 
 
@@ -1411,7 +1416,8 @@ def _needed(evidence: Evidence, needs: Needs) -> list[str]:
             return [f"Make {evidence.name} train stably: {until}."]
         case Need.THREE_PAIRS:
             what = "runs in each arm" if evidence.unpaired else "pairs"
-            return [f"At least 3 {what} are needed for any inference; there are {primary.n if primary else 0}."]
+            known = primary.n if primary else 0
+            return [f"At least 3 {what} are needed for any inference; there {'is' if known == 1 else 'are'} {known}."]
         case Need.MISSING_RUNS:
             which = (
                 f"of {evidence.name} on {_seeds(evidence.variant_missing)}"

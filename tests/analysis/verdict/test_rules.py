@@ -105,7 +105,7 @@ def test_the_first_rule_that_applies_decides(decision, rule, primary, stable):
 
 def test_a_gain_at_one_learning_rate_is_said_to_be_one():
     advice = words_on(comparison(**BETTER), stable=SAFE).recommendation
-    assert "at this budget and learning rate" in advice
+    assert "at this budget and the given learning rates" in advice
     assert "was not asked" in advice
     assert "[sweep]" in advice
 

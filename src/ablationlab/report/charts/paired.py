@@ -207,7 +207,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         title = f"Paired differences in {name}"
         marks = [
             f"Small marks: one pair of runs each, same seed{alike_in}.",
-            f"Diamond and bar: mean and {at} interval ({first.interval}) over all seeds; {better}.",
+            f"Diamond and bar: mean and {at} interval ({first.interval}) over all pairs; {better}.",
         ]
     return figure(
         results,

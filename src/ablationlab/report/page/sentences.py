@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: A loss within this share of an n-gram model's is called about as good.
 _CLOSE = 0.02
+#: Pairing that removes less of a variance, 0 % as it is printed, did not help.
+_REMOVED = 0.005
 
 
 def registered(results: Results) -> bool:
@@ -99,9 +101,9 @@ def pairing(results: Results) -> str:
     for regime, comparisons in grouped((comparison.regime, comparison) for comparison in known).items():
         where = f" in regime {regime}" if several else ""
         removed = [(c.variant, c.variance_reduction or 0.0) for c in comparisons]
-        shares = [f"{percent(share)} ({variant})" for variant, share in removed if share > 0]
+        shares = [f"{percent(share)} ({variant})" for variant, share in removed if share >= _REMOVED]
         helped += [f"{_listed(shares)}{where}"] if shares else []
-        without = [variant for variant, share in removed if share <= 0]
+        without = [variant for variant, share in removed if share < _REMOVED]
         failed += [f"{_listed(without)}{where}"] if without else []
     name = name_of(known[0])
     text = f"Pairing by seed removed {'; '.join(helped)} of the variance of the difference in {name}." if helped else ""
@@ -170,9 +172,12 @@ def comparisons(results: Results) -> str:
     text = "Each variant is compared with its reference"
     text += ", by the means of both arms." if unpaired(results) else ", paired by seed."
     if any(comparison.label == "registered" for comparison in made):
+        asked = {comparison.id for comparison in made if comparison.label == "registered"}
+        shared = any(comparison.shares_test_of in asked for comparison in made if comparison.id not in asked)
+        but = ", but for metrics that follow from a registered one and share its test" if shared else ""
         return (
             f"{text} Registered comparisons were fixed in the sealed plan. All others are exploratory and have their own "
-            "correction."
+            f"correction{but}."
         )
     return f"{text} None was registered, so all are exploratory."
 

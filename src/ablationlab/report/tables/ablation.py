@@ -240,7 +240,8 @@ def _note(
     unpaired = all(comparison.design == "unpaired" for comparison in primary)
     some = [size for size in sizes if size] or [0]  # an arm whose every run diverged has no mean
     runs = f"{some[0]}" if len(some) == 1 else f"{some[0]} to {some[-1]}"
-    text = f"Mean ± SD over {runs} {'runs' if unpaired else 'seeds'}. Δ: arm − {first.reference}, "
+    over = f"Mean ± SD over {runs} {'runs' if unpaired else 'seeds'}" if some[-1] != 1 else "One run per arm"
+    text = f"{over}. Δ: arm − {first.reference}, "
     text += "unpaired" if unpaired else "paired by seed"
     text += ", as a change in percent or a factor" if first.transform == "log" else ""
     text += ", best first" if _ranked(analysis, primary) else ""
@@ -251,7 +252,8 @@ def _note(
         scored += f" Tuned arms: {name_of(first)} at each arm's fitted best rate{other}."
     ties = [comparison for comparison in primary if _tied(decided.get((comparison.regime, comparison.variant)))]
     equal = sorted({1 - 2 * c.equivalence.alpha for c in ties if c.equivalence is not None})
-    known = [comparison for comparison in primary if comparison.main_interval is not None and comparison not in ties]
+    bounded = [c for c in primary if c.main_interval is not None and c.main_interval.low is not None]
+    known = [comparison for comparison in bounded if comparison not in ties]
     if not known and equal:
         return f"{text}. Interval: that of the equivalence test, which decides ({level(equal[0])}).{scored}"
     if not known:

@@ -138,7 +138,7 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
         "high": Cell.of(None if interval is None else interval.high),
         "p": Cell.of(comparison.p, p_value(comparison.p)),
         "p_adjusted": Cell.of(comparison.p_adjusted, p_value(comparison.p_adjusted)),
-        "family_size": Cell.of(comparison.family_size, f"of {comparison.family_size}"),
+        "family_size": Cell.of(comparison.family_size, _family(comparison)),
         "outcome": Cell.of(
             comparison.outcome, comparison.outcome.replace("-", " "), tone=TONES.get(comparison.outcome, "")
         ),
@@ -152,6 +152,13 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
         ),
     }
     return tuple(cells[c.key] if c.key in cells else Cell.of(getattr(comparison, c.key)) for c in _COLUMNS)
+
+
+def _family(comparison: Comparison) -> str:
+    """Of how many tests an adjusted p is one; nothing beside a test that was not made."""
+    if comparison.p_adjusted is None:
+        return ""
+    return "not adjusted" if comparison.correction == "none" else f"of {comparison.family_size}"
 
 
 def _size(comparison: Comparison) -> Cell:

@@ -202,6 +202,8 @@ def hash_table(results: Results) -> Table:
         same = len(set(hashes)) == 1
         if unlike and not same:
             return Cell(None, "runs differ in length", tone="warn")
+        if len(hashes) == 1:
+            return Cell(hashes[0], hashes[0][:12])
         text = f"{min(hashes)[:12]} {'equal' if same else 'differs'}"
         return Cell(min(hashes), text, tone="good" if same else "bad")
 
@@ -472,7 +474,7 @@ def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
 
 def rate_table(sweep: SweepAnalysis) -> Table:
     """Learning-rate sensitivity and the rate of the sweep that was chosen for every variant."""
-    best = {chosen.variant: chosen for chosen in sweep.best}
+    best, select = {chosen.variant: chosen for chosen in sweep.best}, bool(sweep.best)
     notes = any(wording.about_rate(chosen) for chosen in sweep.best)
     rows: list[Cells] = []
     for summary in sweep.summaries:
@@ -487,18 +489,17 @@ def rate_table(sweep: SweepAnalysis) -> Table:
                 Column("n", "n", "right"): summary.n,
                 Column("sensitivity", "Sensitivity", "right"): Cell.of(summary.mean, shown.delta),
                 Column("interval", "Interval", "right", below=True): Cell.of(summary.low, shown.interval),
-                Column("lr", "Chosen rate", "right"): Cell.of(
+                Column("lr", "Chosen rate", "right", printed=select): Cell.of(
                     None if chosen is None else chosen.lr, setting, note=edge
                 ),
-                Column("mean_loss", "Mean loss", "right"): Cell.of(loss, number(loss, 4)),
-                Column("chosen_on", "Chosen on seeds"): ranges(chosen.chosen_on) if chosen else "",
-                Column("judged_on", "Judged on seeds"): ranges(chosen.judged_on) if chosen else "",
+                Column("mean_loss", "Mean loss", "right", printed=select): Cell.of(loss, number(loss, 4)),
+                Column("chosen_on", "Chosen on seeds", printed=select): ranges(chosen.chosen_on) if chosen else "",
+                Column("judged_on", "Judged on seeds", printed=select): ranges(chosen.judged_on) if chosen else "",
                 Column("why", "Note", printed=notes): wording.about_rate(chosen) if chosen else "",
             }
         )
-    return Table.of(
-        "rates", "Learning-rate sensitivity, and the rate of the sweep that was chosen for each variant.", rows
-    )
+    chosen_too = ", and the rate of the sweep that was chosen for each variant" if select else ""
+    return Table.of("rates", f"Learning-rate sensitivity{chosen_too}.", rows)
 
 
 def swept_table(sweep: SweepAnalysis) -> Table:

@@ -141,8 +141,9 @@ def _comparisons(analysis: Analysis, title: str, comparisons: Sequence[Compariso
 
 def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
     """What to know before believing these numbers, with what it is about where it is not about all of them."""
+    several = len({comparison.regime for comparison in comparisons}) > 1
     about = grouped(
-        (wording.caveat(caveat), f"{wording.name_of(comparison)}, {comparison.variant} − {comparison.reference}")
+        (wording.caveat(caveat), _about(comparison, several))
         for comparison in comparisons
         for caveat in important(comparison, everything)
         if caveat.code not in _OTHER_METHODS
@@ -161,6 +162,12 @@ def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
         for caveat in comparison.caveats
         if caveat.code in _OTHER_METHODS
     )
+
+
+def _about(comparison: Comparison, several: bool) -> str:
+    """Metric and contrast of a comparison, and the regime where there are *several*."""
+    where = f" in {comparison.regime}" if several else ""
+    return f"{wording.name_of(comparison)}{where}, {comparison.variant} − {comparison.reference}"
 
 
 #: How the p-values of a role are corrected, in the order of the families.
@@ -212,10 +219,14 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
         yield sweep_table(analysis.sweep, analysis.variants).terminal()
         yield ""
         yield rate_table(analysis.sweep).terminal()
+        chosen = (
+            " A rate is chosen on the selection seeds alone; comparisons in the regime tuned use the others."
+            if analysis.sweep.best
+            else ""
+        )
         yield Text(
             "Sensitivity: mean excess of the loss over the best rate's, for a rate that is log-uniform over the sweep. A run "
-            "that diverged, or ended worse than it began, counts with its loss at the start. A rate is chosen on "
-            "the selection seeds alone; comparisons in the regime tuned use the others."
+            f"that diverged, or ended worse than it began, counts with its loss at the start.{chosen}"
         )
         if notes := wording.sweep_notes(analysis.sweep):
             yield _lines("Learning rates", notes)
