@@ -14,10 +14,11 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Analysis
+from ablationlab.records.metrics import GATED
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Study, primary_criterion, registered_alpha
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import sign_flip_floor
-from ablationlab.study.checks import GATED, SIGN_TESTS
+from ablationlab.study.checks import SIGN_TESTS
 
 STUDIES: Final = 400
 #: True effects, in smallest effects that matter; above 0 is better.

@@ -30,6 +30,7 @@ from ablationlab.records.evaluation import (
     Weights,
     evaluation_path,
 )
+from ablationlab.records.metrics import GATED
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import ALPHA
@@ -308,7 +309,6 @@ def described(
     )
 
 
-_MACRO = ("macro_accuracy", "macro_accuracy_fewshot")
 Gate = dict[tuple[str, ComparedTask | None, str], Sensitivity]
 
 
@@ -374,7 +374,7 @@ def with_evaluation(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Datas
             for name, (value, guessable) in PER_TASK.items():
                 gate[name, task.compared, regime] = gated(evaluated, gate_runs, [task], value, guessable=guessable)
             parts.append(described(evaluated, gate_runs, task, regime, gate["task_accuracy", task.compared, regime]))
-        for name in _MACRO:
+        for name in GATED:
             mine = evaluated.averaged(name)
             if not mine:
                 continue

@@ -42,13 +42,12 @@ from ablationlab.stats import (
     paired_t_interval,
     paired_t_test,
 )
-from ablationlab.stats._common import complement
+from ablationlab.stats._common import FloatArray, complement
 from ablationlab.stats.results import Caveat, CaveatCode, Interval
 
 if TYPE_CHECKING:
     from ablationlab.analysis.evaluation import AskedTask, Evaluated
 
-FloatArray = NDArray[np.float64]
 
 #: What a p speaks of: retrained models on these items, or these models on other items.
 OVER_SEEDS = "paired-t over seeds"

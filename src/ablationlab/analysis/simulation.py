@@ -22,16 +22,15 @@ from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import decision_of
 from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
-from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.metrics import GATED, METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import sensitivity
+from ablationlab.stats._common import FloatArray
 from ablationlab.stats.results import ControlOutcome, Sensitivity
 from ablationlab.stats.tuned import fitted_minimum
-from ablationlab.study.checks import GATED
 
 K = TypeVar("K")
-FloatArray = NDArray[np.float64]
 #: Level of a metric whose values must be positive; any other would do.
 BASE = 1.0
 

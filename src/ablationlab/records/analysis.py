@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from ablationlab.core.format import several
-from ablationlab.records.metrics import Metric
+from ablationlab.records.metrics import Direction, Metric
 from ablationlab.records.plan import LookResult
 from ablationlab.records.run import Divergence
 from ablationlab.records.seal import SealedRecord
@@ -41,7 +41,6 @@ Seed = int | str
 Label = Literal["registered", "exploratory"]
 #: "stability": a registered measure of smooth training.
 Role = Literal["primary", "secondary", "guard", "stability"]
-Direction = Literal["lower", "higher"]
 #: "gated": a secondary that was not tested, since no primary comparison of its arms, or an earlier secondary, was shown.
 Outcome = Literal["better", "worse", "different", "not-shown", "not-tested", "gated"]
 StabilityOutcome = Literal["more-stable", "less-stable", "not-shown", "not-tested"]

@@ -11,6 +11,9 @@ from typing import Literal
 
 from ablationlab.core.registry import Registry
 
+#: The better one.
+Direction = Literal["lower", "higher"]
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -25,7 +28,7 @@ class Metric:
     name: str
     meaning: str
     unit: str
-    direction: Literal["lower", "higher"] | None
+    direction: Direction | None
     family: str
     level: Literal["run", "item", "step", "sweep"] = "run"
     transform: Literal["identity", "log"] = "identity"
@@ -344,6 +347,8 @@ _declare(
     ),
 )
 
+#: Means over the tasks that count: those that passed the gate.
+GATED = ("macro_accuracy", "macro_accuracy_fewshot")
 #: Metrics that follow from the curves of a run, whoever trained it.
 FROM_CURVES = (
     "spike_score",

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ablationlab.stats._common import FloatArray
 from ablationlab.stats.results import ThinnedCurve
 
-FloatArray = NDArray[np.float64]
 #: Half the window of `smoothed`, as a share of the curve.
 HALF_WINDOW: Final = 0.02
 #: Points of a curve that a result keeps: four in the window of `smoothed`.

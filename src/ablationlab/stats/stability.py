@@ -57,11 +57,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import fraction
+from ablationlab.stats._common import FloatArray, fraction
 from ablationlab.stats.curves import thinned
 from ablationlab.stats.results import CurveMeasures, Gain
-
-FloatArray = NDArray[np.float64]
 
 WINDOW: Final = 20
 SHORTEST_PAST: Final = 10

@@ -29,7 +29,7 @@ from ablationlab.model.rules import (
     has_second_moment,
     warmup_refusal,
 )
-from ablationlab.records.metrics import FROM_CURVES, METRICS, Metric
+from ablationlab.records.metrics import FROM_CURVES, GATED, METRICS, Metric
 from ablationlab.records.settings import (
     ALPHA,
     DEFAULT_REGIME,
@@ -62,8 +62,6 @@ from ablationlab.study.variants import VARIANTS, Variant, arm_data, resolved, va
 SIGN_TESTS = ("sign-flip", "wilcoxon")
 #: Below so many pairs a bootstrap test is too liberal.
 FEW_PAIRS = 10
-#: Metrics that are means over the tasks that count.
-GATED = ("macro_accuracy", "macro_accuracy_fewshot")
 #: Metrics that have a value only where tasks are asked.
 OVER_TASKS = (*GATED, "mean_task_accuracy", "mean_task_accuracy_fewshot", "task_accuracy", "task_ece", "task_brier")
 

@@ -21,6 +21,7 @@ from ablationlab.core.problems import problems_of
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.data.ngrams import reference_losses
+from ablationlab.model.machine import Precision
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.model.rules import OPTIMIZERS, combination_problems, schedule_refusal, step_flops, warmup_refusal
 from ablationlab.records.environment import Drift, current, drift
@@ -51,7 +52,6 @@ from ablationlab.study.probes import PROBES, probe_intervals
 from ablationlab.study.trainers import metrics_of, own_trainer_runs, program_drift
 from ablationlab.study.variants import variants_of
 
-Precision = Literal["fp32", "tf32", "bf16"]
 Asked = Literal["auto"] | Precision
 # Runs of one GPU stack, at most: 256 are 1 to 8 % faster than 64 (benchmarks/README.md), but take four times the memory
 # and end all at once.

@@ -19,13 +19,12 @@ from ablationlab.core.errors import PlanError, Problem, nearest
 from ablationlab.core.processes import usable_cores
 from ablationlab.core.registry import Registry
 from ablationlab.records.environment import Drift, changes, current
-from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.metrics import METRICS, Direction, Metric
 from ablationlab.records.plan import Declaration, Execution, Plan, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, Study, Trainer, flattened, merged
 from ablationlab.records.storage import content_hash, timestamp
 from ablationlab.study.variants import Variant, variants_of
 
-Direction = Literal["lower", "higher"]
 #: Tables of a study file that belong to the user's own trainer.
 TABLES = ("model", "training", "data")
 #: Tables that describe what this package's own loop does.

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.registry import Registry
+from ablationlab.model.machine import Precision
 
 #: When the prices below were noted.
 PRICES_OF = "November 2026"
-Precision = Literal["fp32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True)

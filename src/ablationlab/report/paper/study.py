@@ -92,6 +92,7 @@ class StudyView:
         self.analysis: Analysis = results.analysis
         self.verdict: Verdict = results.verdict
         self.plan: Plan | None = results.plan
+        self.own_trainer = results.own_trainer
         self.name = self.label = self.analysis.study  # a paper over several studies may have other labels
         self.question = self.analysis.question.strip()
         self.baseline = self.analysis.baseline
@@ -105,10 +106,6 @@ class StudyView:
     @property
     def from_table(self) -> bool:
         return self.plan is None
-
-    @property
-    def own_trainer(self) -> bool:
-        return self.plan is not None and self.plan.study.trainer is not None
 
     @property
     def trained(self) -> Plan | None:
