@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
 from ablationlab.report.convert import fullest, typst_compiler
 from ablationlab.report.page.sentences import stability
-from ablationlab.report.paper import write_programme
+from ablationlab.report.paper import sources, write_programme
 from ablationlab.report.paper.build import Context, read_template
 from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
 from ablationlab.report.paper.printing import Latex, Typst
@@ -27,7 +28,7 @@ from ablationlab.report.paper.sources import Sources, claims_json
 from ablationlab.report.paper.study import front_words, norm_formula, setting_words
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.study.text import read_text
-from analysis.builder import outcome, seal_again, study
+from analysis.builder import HYPOTHESES, outcome, seal_again, study
 
 from .test_paper import document, made, prose, said, shifted
 
@@ -55,6 +56,36 @@ def test_every_claim_points_to_a_field_that_holds_its_value(tmp_path):
             assert claim["value"] == there, claim
         assert claim["text"] in claim["sentence"], claim
         assert claim["command"].startswith("ablationlab ")
+
+
+def test_a_number_of_a_verdicts_sentence_stands_in_the_part_that_its_claim_names(tmp_path):
+    folder = made(tmp_path, made=study(hypotheses=HYPOTHESES[:1]), outcomes=shifted(-0.2))
+    claims = [
+        claim for claim in claims_of(folder) if claim["section"] == "Discussion" and "interval" in claim["sentence"]
+    ]
+    found = {claim["text"]: claim for claim in claims}
+    comparison = json.loads((folder / "analysis.json").read_text())["comparisons"][0]
+    for bound in (comparison["deciding"]["low"], comparison["deciding"]["high"]):
+        assert found[f"{bound:+.3f}".replace("-", "−")]["value"] == bound
+    for claim in claims:
+        if claim["value"] is not None:
+            assert at(json.loads((folder / claim["file"]).read_text()), claim["field"]) == claim["value"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "same"),
+    [
+        (0.04949, "+0.049", True),
+        (-0.0496, "−0.049", False),
+        (0.025, "97.5\u202f%", True),
+        (math.log(0.53), "−47.0\u202f%", True),
+        (12345.0, "12,345", True),
+        (0.0000123, "1.2×10⁻⁵", True),
+        (float("nan"), "1", False),
+    ],
+)
+def test_a_value_is_found_by_the_digits_that_were_printed(value, text, same):
+    assert sources._prints_as(value, text) is same
 
 
 def test_a_changed_record_changes_its_claim(tmp_path):
@@ -252,7 +283,7 @@ def test_authors_of_the_study_sign_its_paper(tmp_path):
     folder = made(tmp_path, made=study(authors=authors))
     assert study(authors=authors).hash == study().hash, "who signs changes no run"
     source = Latex().document(document(folder), read_template("preamble.tex"))
-    assert r"\IEEEauthorblockN{Ada Lovelace}\IEEEauthorblockA{Analytical \& Co.}" in source
+    assert r"\paperauthor{Ada Lovelace}{Analytical \& Co.}" in source
 
 
 def test_the_bootstrap_interval_is_named_by_the_level_that_it_has(tmp_path):
@@ -364,7 +395,7 @@ def test_the_verb_writes_pdf_sources_and_claims(programme, tmp_path, cli):
     assert (out / "paper.pdf").read_bytes().startswith(b"%PDF")
     assert {"paper.typ", "paper.tex", "references.bib", "claims.json"} <= {path.name for path in out.iterdir()}
     assert "Of #emph[our] own." in (out / "paper.typ").read_text()
-    assert r"\title{One \& all}" in (out / "paper.tex").read_text()
+    assert r"\front{One \& all}" in (out / "paper.tex").read_text()
     assert (out / "figures" / "forest.pdf").exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablationlab.records.results import REPLICATION, Results
+from ablationlab.records.verdict import VariantVerdict
 from ablationlab.report.paper.document import Float, Heading, NumberSource, PaperDocument, plain, words_of
 from ablationlab.report.table import Table
 
@@ -22,6 +24,8 @@ class Sources:
     def __init__(self) -> None:
         self._places: dict[int, tuple[str, str, str, str]] = {}
         self._alive: list[object] = []  # an id is that of one object only while it lives
+        self._records: dict[str, Results] = {}
+        self._held: dict[int, list[tuple[str, float]]] = {}
 
     def add(self, study: str, results: Results) -> None:
         records = (
@@ -30,6 +34,7 @@ class Sources:
             ("verdict.json", results.verdict, "ablationlab analyze RESULTS"),
             (REPLICATION, results.replication, "ablationlab replicate TABLE"),
         )
+        self._records[study] = results
         for file, record, command in records:
             if record is not None:
                 self._alive.append(record)
@@ -59,6 +64,70 @@ class Sources:
             field_value = field_value[key] if isinstance(field_value, Mapping) else getattr(field_value, key)
             pointer += "/" + key.replace("~", "~0")
         return NumberSource(study, file, pointer, _plain(field_value) if value is None else value, command)
+
+    def of_number(self, text: str, part: object) -> NumberSource:
+        """The source of a number in a sentence about *part*: the field that prints so, of *part* or of what it was made
+        from; else the first of these that holds it."""
+        for place in self._made_from(part):
+            found = [(pointer, value) for pointer, value in self._numbers(place) if _prints_as(value, text)]
+            source = self.of(place)
+            alike = {value for _, value in found}
+            one = len(found) == 1 or (len(alike) == 1 and not float(*alike).is_integer())
+            if one and source.field:  # within a whole record one match may be chance
+                return dataclasses.replace(source, field=source.field + found[0][0], value=found[0][1])
+            if found:
+                return source
+        return self.of(part)
+
+    def _made_from(self, part: object) -> Iterator[object]:
+        """A part of a record, and the parts that its sentences may draw on: a verdict rests on a comparison."""
+        yield part
+        study, file, _, _ = self._places[id(part)]
+        analysis = self._records[study].analysis
+        if file == "verdict.json" and analysis is not None:
+            if isinstance(part, VariantVerdict):
+                comparison = analysis.primary_comparison(part.regime, part.variant)
+                yield from () if comparison is None else (comparison,)
+            replication = self._records[study].replication
+            yield from (analysis,) if replication is None else (analysis, replication)
+
+    def _numbers(self, part: object) -> list[tuple[str, float]]:
+        """(pointer, value) of every number within a part."""
+        if id(part) not in self._held:
+            self._held[id(part)] = list(_leaves(part, ""))
+        return self._held[id(part)]
+
+
+def _leaves(part: Any, pointer: str) -> Iterator[tuple[str, float]]:
+    if isinstance(part, bool | str) or part is None:
+        return
+    if isinstance(part, int | float):
+        yield pointer, part
+        return
+    if isinstance(part, Mapping):
+        items: Any = ((_escaped(str(key)), item) for key, item in part.items())
+    elif isinstance(part, tuple | list):
+        items = enumerate(part)
+    else:
+        items = ((key, getattr(part, name)) for name, key in _fields(part.__class__))
+    for key, item in items:
+        yield from _leaves(item, f"{pointer}/{key}")
+
+
+_SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+
+
+def _prints_as(value: float, text: str) -> bool:
+    """Whether a value is the printed number; in percent, as a share or a change of logarithms."""
+    digits, _, power = text.removesuffix("\u202f%").replace(",", "").lstrip("+−-").partition("×10")
+    scale = 10.0 ** int(power.translate(_SUPERSCRIPTS)) if power else 1.0
+    half = 0.5000001 * scale * 10.0 ** -len(digits.partition(".")[2])
+    if not math.isfinite(value) or digits.count(".") > 1:  # 3.11.7 is a version
+        return False
+    sizes = [value]
+    if text.endswith("%"):
+        sizes = [100 * value, 100 * (1 - value), *([100 * math.expm1(value)] if value < 100 else [])]
+    return any(abs(abs(size) - float(digits) * scale) <= half for size in sizes)
 
 
 @cache

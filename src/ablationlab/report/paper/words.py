@@ -111,14 +111,13 @@ class PaperWords:
         return self.value(words[:1].upper() + words[1:] if capital else words, part, field, [some, whole])
 
     def said(self, text: str, part: object) -> list[Inline]:
-        """A sentence of `analysis.wording`; every number in it comes from this part of a record."""
-        source = self.sources.of(part)
+        """A sentence of `analysis.wording`; its numbers come from this part of a record, or from what that is made of."""
         pieces: list[Inline] = []
         end = 0
         text = printable(text)
         for found in _NUMBER.finditer(text):
             pieces.append(Inline("text", text[end : found.start()]))
-            pieces.append(Inline("text", found[0], source=source))
+            pieces.append(Inline("text", found[0], source=self.sources.of_number(found[0], part)))
             end = found.end()
         return [piece for piece in (*pieces, Inline("text", text[end:])) if piece.text]
 
