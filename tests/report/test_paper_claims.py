@@ -16,7 +16,7 @@ from ablationlab.core.errors import AblationLabError, StudyError
 from ablationlab.pipeline import conclude
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Declaration
-from ablationlab.records.results import Results
+from ablationlab.records.results import Results, other_held_out
 from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
 from ablationlab.report.convert import fullest, typst_compiler
 from ablationlab.report.page.sentences import stability
@@ -196,6 +196,44 @@ def test_runs_of_a_sweep_that_were_unstable_are_told_beside_the_ones_that_are_co
     )
     page = stability(Results.open(tmp_path))
     assert page.endswith("None of the 10 runs that are compared was; of the 20 at other rates, one was.")
+
+
+def test_arms_of_another_text_are_not_said_to_share_batches_or_text(tmp_path):
+    loss = {"metric": "bits_per_byte", "role": "primary", "smallest_effect": 0.01}
+    variants = {"none": {}, "bytes": {"data": {"tokenizer": "byte"}}}
+    other = prose(made(tmp_path / "bytes", made=study(variants=variants, criteria=[loss])))
+    one = prose(made(tmp_path / "one"))
+    for sentence in ("share every batch", "the same batches in the same order", "tokens of one text,"):
+        assert sentence in one
+        assert sentence not in other
+    assert "bytes is trained on tiny-shakespeare (" in other
+    assert "Each arm is validated on the validation split of its own text." in other
+    assert "validated on" not in one
+    held_out = {"none": ("a", 9), "bytes": ("a", 9), "news": ("b", 9)}
+    runs = [
+        SimpleNamespace(
+            variant=name, record=SimpleNamespace(corpus=SimpleNamespace(sha256=text, validation_bytes=size))
+        )
+        for name, (text, size) in held_out.items()
+    ]
+    assert other_held_out(SimpleNamespace(runs=runs, baseline="none", variants=tuple(held_out))) == ["news"]
+
+
+def test_families_are_those_of_the_comparisons_that_were_made(tmp_path):
+    calm, steady = (
+        prose(made(tmp_path / name, made=study(stability={"smoothness": smoothness})))
+        for name, smoothness in (("plain", []), ("steady", ["final_gradient_norm"]))
+    )
+    own = "measures of stability and smoothness are a family of their own (Holm"
+    assert own in steady
+    assert own not in calm
+    assert "They are corrected among themselves, but for metrics that follow from one of the criteria" in steady
+
+
+def test_without_criteria_nothing_is_said_to_be_asked_by_them(tmp_path):
+    text = prose(made(tmp_path, made=study(criteria=[])))
+    assert "Smoothness of training." in text
+    assert not re.search(r"criteria ask|of the criteria|Beyond the criteria|Other criteria", text)
 
 
 def test_what_stops_a_run_and_what_is_drawn_are_told_as_they_are(tmp_path):

@@ -25,6 +25,7 @@ from ablationlab.records.analysis import (
     Comparison,
     Deviation,
     DeviationCode,
+    LedgerInput,
     Missing,
     Power,
     Seed,
@@ -33,7 +34,7 @@ from ablationlab.records.analysis import (
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Calibrated, Plan, PlannedRun
 from ablationlab.records.probes import AT_THE_END
-from ablationlab.records.results import Results
+from ablationlab.records.results import Results, other_held_out
 from ablationlab.records.settings import (
     DEFAULT_REGIME,
     TUNED,
@@ -254,7 +255,9 @@ class StudyView:
             for own, theirs in ((run.model, base.model), (run.training, base.training))
             for key, value in own
             if key not in ("front", "preset", "lr", "steps", "tokens") and value != getattr(theirs, key)
+            if not (key == "vocabulary" and declared.data)
         ]
+        different += [setting_words(key, value) for key, value in declared.data.items()]
         return ", ".join([*different, *rate, *front_words(run.model, self.model)]) or declared.about
 
     @property
@@ -263,6 +266,25 @@ class StudyView:
         models = [self.first_run(name).model for name in self.variants] if self.trained else []
         places: list[set[str]] = [{m.norm for m in models}, {m.qk_norm for m in models}, {m.front.norm for m in models}]
         return {norm for kinds in places if len(kinds) > 1 for norm in kinds}
+
+    @property
+    def other_texts(self) -> list[tuple[str, str, str]]:
+        """Of every arm that changes [data]: its name, its text and its tokenizer."""
+        records = {run.variant: run.record for run in self.results.runs if run.record is not None}
+        changed = [name for name in self.changed if self.plan is not None and self.plan.variants[name].data]
+        texts = [(name, record.corpus) for name in changed if (record := records.get(name)) is not None]
+        return [(name, text.name, text.tokenizer) for name, text in texts if text is not None]
+
+    @property
+    def other_held_out(self) -> list[str]:
+        """Arms that are validated on another text than the baseline."""
+        return other_held_out(self.results)
+
+    @property
+    def other_batches(self) -> bool:
+        """Whether arms of one seed see other batches, by what they declare."""
+        ledger = self.analysis.ledger
+        return ledger is not None and any(unlike.name == LedgerInput.ORDER for unlike in ledger.differs)
 
     @property
     def budget_shared(self) -> bool:
@@ -408,6 +430,12 @@ class StudyView:
     def shown_others(self) -> list[Comparison]:
         """Exploratory comparisons that show a difference."""
         return [c for c in self.others if c.outcome in ("better", "worse", "different")]
+
+    @property
+    def shared_tests(self) -> bool:
+        """Whether an exploratory comparison shares the test of one that a criterion asks for."""
+        asked = {comparison.id for comparison in self.asked}
+        return any(comparison.shares_test_of in asked for comparison in self.others)
 
     @property
     def different(self) -> list[Comparison]:
