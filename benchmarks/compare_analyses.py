@@ -64,7 +64,10 @@ def _name(row: Any) -> str:
         return ""
     if "id" in row:
         return str(row["id"])
-    return "/".join(str(row[key]) for key in NAMES if key in row and (key in NUMBERED or isinstance(row[key], str)))
+    named = {key: row[key] for key in NAMES if key in row}
+    if isinstance(task := named.get("task"), dict):
+        named["task"] = ", ".join(map(str, task.values()))
+    return "/".join(str(value) for key, value in named.items() if key in NUMBERED or isinstance(value, str))
 
 
 def same(old: Any, new: Any) -> bool:
@@ -74,9 +77,9 @@ def same(old: Any, new: Any) -> bool:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The leaves of one analysis."""
+    """The leaves of one analysis, whatever its format."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return dict(leaves(json.loads(data)))
+    return {place: value for place, value in leaves(json.loads(data)) if place != "schema_version"}
 
 
 def compare(old: Path, new: Path, show: int, title: str = "") -> int:

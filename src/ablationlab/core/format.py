@@ -124,7 +124,7 @@ def _power_of(mean: float, sd: float | None) -> tuple[float, str]:
     if not sd or not (0 < largest < 1e-3 or 1e6 <= largest < math.inf):
         return 1.0, ""
     power = math.floor(math.log10(largest))
-    return 10.0**power, _power(f"1e{power}").replace("10", "×10", 1)
+    return 10.0**power, f"×{_ten_to(power)}"
 
 
 def p_value(p: float | None) -> str:
@@ -310,12 +310,16 @@ def _from_log(value: float | None, *, factor: bool) -> float | None:
         return math.inf
 
 
+def _ten_to(exponent: int) -> str:
+    return f"10{str(exponent).translate(_RAISED)}"
+
+
 def _power(text: str) -> str:
     """A number that Python may have written with an exponent, as a power of ten."""
     mantissa, e, exponent = text.partition("e")
     if not e:
         return text.replace("-", MINUS)
-    power = f"10{str(int(exponent)).translate(_RAISED)}"
+    power = _ten_to(int(exponent))
     return power if mantissa == "1" else mantissa.replace("-", MINUS) + "×" + power
 
 
