@@ -21,7 +21,7 @@ import warm
 from ablationlab.analysis.wording import difference_of
 from ablationlab.core.errors import WorkerDied
 from ablationlab.core.format import count, fixed, number
-from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
+from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
 from ablationlab.report import convert
@@ -274,9 +274,7 @@ def test_the_gate_reaches_tasks_with_and_without_examples(rich: Results):
     """On the page's table of tasks, by the names that the analysis gives them."""
     listed = tuple(
         TaskSensitivity(
-            task=label,
-            name="last-word",
-            fewshot=shots,
+            task=ComparedTask("last-word", shots),
             regime="default",
             templates=("plain",),
             items=200,
@@ -288,7 +286,7 @@ def test_the_gate_reaches_tasks_with_and_without_examples(rich: Results):
             gate_seeds=(),
             sensitivity=Sensitivity(sensitive, sensitive, control="told-apart"),
         )
-        for label, shots, sensitive in (("last-word", 0, True), ("last-word, 2-shot", 2, False))
+        for shots, sensitive in ((0, True), (2, False))
     )
     found = EvaluationAnalysis(harness="lm_eval 0", precision="fp32", tasks=listed, contrasts=(), notes=())
     shown = task_table(rich.changed(analysis=rich.analysis.model_copy(update={"evaluation": found}), suite=None))
