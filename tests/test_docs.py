@@ -15,9 +15,12 @@ import pytest
 
 from ablationlab.core.meanings import meanings
 from ablationlab.records.analysis import StabilityGain
+from ablationlab.records.plan import Plan
 from ablationlab.records.settings import TrainingConfig
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.study.starter import study_schema
+from analysis.builder import calm, write_run
 from conftest import run_cli
 
 REPOSITORY = Path(__file__).parents[1]
@@ -199,10 +202,76 @@ def test_the_tutorials_commands_run(tmp_path):
             continue
         options = short if words[1] in ("plan", "run") else []
         options += ["--no-report"] if words[1] in ("run", "extend") else []
-        ended = run_cli(*words[1:], *options, folder=tmp_path)
+        ended = run_cli(*words[1:], *options, folder=tmp_path, env={"COLUMNS": "80"})
         assert ended.returncode == 0, f"{line}\n{ended.stderr}"
+        if (
+            words[1] == "extend"
+        ):  # its results are those of short runs; what is exploratory and how a table begins are not
+            title, head, *_, decided = shown("docs/tutorial.md", line)
+            printed = ended.stdout.splitlines()
+            assert title in printed
+            assert {"variant", "validation", "loss", "Δ", "interval"} <= set(head.split())
+            assert any(row.split()[:4] == head.split()[:4] for row in printed), ended.stdout
+            assert decided.endswith("(exploratory)")
+            assert any(row.endswith("(exploratory)") for row in printed)
         ran.append(words[1])
     assert {"plan", "run", "status"} <= set(ran)
+
+
+#: Loss and accuracy of the runs whose output the tutorial shows, by variant and seed.
+TUTORIAL = {
+    "none": ((2.45408, 0.31657), (2.47558, 0.31879), (2.45224, 0.32034), (2.45127, 0.32179), (2.45545, 0.31873)),
+    "rotary": ((2.19899, 0.3979), (2.19002, 0.39475), (2.19848, 0.39021), (2.19163, 0.3979), (2.19032, 0.39855)),
+}
+
+
+def shown(page: str, after: str, outputs: int = 1) -> list[str]:
+    """The lines of output that a page shows behind a command, less those that stand for others."""
+    text = (REPOSITORY / page).read_text()
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    place = next(number for number, (_, block) in enumerate(fenced) if after in block.splitlines())
+    printed = [block for language, block in fenced[place:] if not language][:outputs]
+    return [line for block in printed for line in block.splitlines() if line not in ("", "...")]
+
+
+def without_numbers(line: str) -> str:
+    return " ".join(re.sub(r"\d[\d,.]*", "#", line).split())
+
+
+def test_the_tutorial_shows_what_its_commands_print(tmp_path):
+    """With the results of the runs that were trained for it, so that a changed word, head or digit shows. The plan depends
+    on the text, which is this documentation: there numbers are left out."""
+    (tmp_path / "mine.toml").write_text(blocks("docs/tutorial.md", "toml")[0])
+    shutil.copy(DOCS / "findings.md", tmp_path / "my.txt")
+    at_80 = {"COLUMNS": "80"}
+    planned = run_cli("plan", "mine.toml", folder=tmp_path, env=at_80)
+    lines = {without_numbers(line) for line in planned.stdout.splitlines()}
+    assert [
+        line for line in shown("docs/tutorial.md", "ablationlab plan mine.toml") if without_numbers(line) not in lines
+    ] == []
+
+    folder = tmp_path / "results" / "mine"
+    plan = Plan.of(ResultsFolder(folder))
+    for run in plan.runs:
+        loss, accuracy = TUTORIAL[run.variant][run.seed - 1]
+        write_run(folder, plan, run, {"validation_loss": loss, "next_token_accuracy": accuracy}, calm(run.seed))
+    for command, options in (
+        ("ablationlab run mine.toml", ["--no-report", "--accept-drift"]),
+        ("ablationlab power mine.toml --from results/mine", []),
+    ):
+        ended = run_cli(*shlex.split(command)[1:], *options, folder=tmp_path, env=at_80)
+        assert ended.returncode == 0, ended.stderr
+        printed = ended.stdout.splitlines()
+        assert [line for line in shown("docs/tutorial.md", command) if line not in printed] == []
+
+
+def test_the_page_on_power_shows_what_the_command_prints():
+    command = 'ablationlab power studies/quick.toml --set "seeds=[1,2,3,4,5]" --sd 0.0061'
+    ended = run_cli(*shlex.split(command)[1:], folder=REPOSITORY, env={"COLUMNS": "160"})
+    printed = ended.stdout.splitlines()
+    quoted = shown("docs/analysis.md", command, outputs=2)
+    assert len(quoted) == 10
+    assert [line for line in quoted if line not in printed] == []
 
 
 def test_the_worked_example_prints_what_the_page_quotes(tmp_path):
