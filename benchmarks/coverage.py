@@ -1,6 +1,6 @@
 """Simulated coverage of every interval and false-positive rate of every test, at the n that studies use.
 
-    PYTHONPATH=src python benchmarks/coverage.py                    # the tables of docs/validation.md
+    PYTHONPATH=src python benchmarks/coverage.py                    # the tables of docs/validation-tables.md
     PYTHONPATH=src python benchmarks/coverage.py --simulations 1000 # a quick look
     PYTHONPATH=src python benchmarks/coverage.py --python           # also the numbers of stats/caveats.py
 

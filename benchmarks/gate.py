@@ -1,6 +1,6 @@
 """Which gate is fair: simulated error rates of an accuracy that is averaged over the tasks that a gate lets through.
 
-    PYTHONPATH=src python benchmarks/gate.py                      # the tables of docs/validation.md
+    PYTHONPATH=src python benchmarks/gate.py                      # the tables of docs/validation-tables.md
     PYTHONPATH=src python benchmarks/gate.py --simulations 2000   # a quick look
 
 A task counts if the baseline's final weights score higher than its weights at half of the steps (paired t, 5 %, over the

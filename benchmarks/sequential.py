@@ -1,6 +1,6 @@
 """Error rates and expected seeds of sequential designs, against a fixed design with all seeds.
 
-    PYTHONPATH=src python benchmarks/sequential.py                      # the tables of docs/validation.md
+    PYTHONPATH=src python benchmarks/sequential.py                      # the tables of docs/validation-tables.md
     PYTHONPATH=src python benchmarks/sequential.py --simulations 1000   # a quick look
 
 Each simulated study has one baseline and one or three variants on shared seeds, so the deltas of variants correlate (0.5).

@@ -4,7 +4,7 @@ Fisher's test and Newcombe's bound of their failed runs.
 Coverage of the 95 % interval, false positives at 0.05, and false equivalence at 0.05 with the true difference on the bound,
 by runs per arm, ratio of the spreads and distribution. Of failures: false differences at 0.05, and how often a variant that
 fails 20 points more often is shown to fail within 20 points (nominal 2.5 %), exact, mean and largest over the baseline's
-rate. Fixed seeds; the tables are in docs/validation.md.
+rate. Fixed seeds; the tables are in docs/validation-tables.md.
 """
 
 from __future__ import annotations

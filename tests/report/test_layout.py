@@ -120,6 +120,31 @@ def test_a_wrapped_line_keeps_its_indentation():
     assert lines == ["Note", "  one two", "  three", "", "end"]
 
 
+def test_what_follows_an_item_of_a_list_stands_behind_its_mark():
+    text = "Notes\n- first word of an item\n  - and one below"
+    assert [line.plain for line in wrapped(Text(text), 14)] == [
+        "Notes",
+        "- first word",
+        "  of an item",
+        "  - and one",
+        "    below",
+    ]
+
+
+def test_the_name_of_a_row_stands_above_its_numbers_and_never_below():
+    heads = ["layout", "GB per GPU", "tokens per second"]
+    table = Table.simple(
+        "Layouts", heads, [("one GPU, recomputing, a stack of five runs", "72.0", "53,120")], heads[1:]
+    )
+    assert printed(table, 40) == [
+        "Layouts",
+        "one GPU, recomputing, a stack of five",
+        "runs",
+        "    GB per GPU 72.0",
+        "    tokens per second 53,120",
+    ]
+
+
 def test_an_empty_sentence_below_a_row_is_not_printed():
     words = "a sentence that is much too long for one line of it"
     cells = tuple((Cell.of("x"), Cell.of("12.5"), Cell.of(words), Cell.of(words[:-1], "–")) for _ in range(2))

@@ -74,7 +74,7 @@ class TerminalTable:
         flat = [column for column in columns if not column.prose]
         if _least(columns) <= width:
             yield from _grid(columns, width, (), under)
-        elif below and flat and _least(flat) <= width:
+        elif below and flat and flat[0].align == "left" and _least(flat) <= width:  # a name leads each row
             yield from _grid(flat, width, below, under)
         else:
             yield from _blocks([column for column in self.columns if column not in gone], width)
@@ -163,11 +163,14 @@ def _wrapped(cell: Text, width: int) -> list[Text]:
 
 
 def wrapped(text: Text, width: int) -> Iterator[Text]:
-    """A text of one style in lines that break between words alone; a line keeps its indentation in what follows it."""
+    """A text of one style in lines that break between words alone; a line keeps its indentation in what follows it, and
+    what follows an item of a list stands behind its mark."""
     for line in text.split("\n", allow_blank=True):
-        indent = len(line.plain) - len(line.plain.lstrip(" "))
-        for piece in _wrapped(Text(line.plain[indent:], style=text.style), max(10, width - indent)):
-            yield Text(" " * indent, no_wrap=True).append_text(piece)
+        lead = line.plain[: len(line.plain) - len(line.plain.lstrip(" "))]
+        lead += "- " if line.plain[len(lead) :].startswith("- ") else ""
+        for piece in _wrapped(Text(line.plain[len(lead) :], style=text.style), max(10, width - len(lead))):
+            yield Text(lead, style=text.style, no_wrap=True).append_text(piece)
+            lead = " " * len(lead)
 
 
 def _indented(cell: Text, width: int) -> Iterator[Text]:
