@@ -1,6 +1,6 @@
 """Error rates and power of the whole decision: simulated studies, decided by the program's own rules.
 
-    PYTHONPATH=src python benchmarks/decisions.py --jobs 14 --studies 2000 --out FILE  # the tables of docs/validation-tables.md
+    PYTHONPATH=src python benchmarks/decisions.py --jobs 14 --studies 2000 --out FILE  # docs/validation-tables.md
     PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 200               # a quick look
 
 The same tables for any number of jobs: studies are drawn in chunks, each from a stream of its own, and no two rows share

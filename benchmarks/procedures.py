@@ -1,7 +1,7 @@
 """Simulated error rates of the procedures in ablationlab.stats: families, ties, tuned arms, seeds x items, failures, trends,
 variance components, calibrated regimes.
 
-    PYTHONPATH=src python benchmarks/procedures.py                   # the tables of docs/validation-tables.md; minutes on one core
+    PYTHONPATH=src python benchmarks/procedures.py                   # docs/validation-tables.md; minutes on one core
     PYTHONPATH=src python benchmarks/procedures.py --quick families  # a tenth of the studies, one table
 
 Fixed seeds: the same command gives the same tables. With 2,000 studies a rate of 5 % has a standard error of 0.5 points.

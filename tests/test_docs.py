@@ -266,6 +266,7 @@ def test_the_tutorial_shows_what_its_commands_print(tmp_path):
 def test_the_page_on_power_shows_what_the_command_prints():
     command = 'ablationlab power studies/quick.toml --set "seeds=[1,2,3,4,5]" --sd 0.0061'
     ended = run_cli(*shlex.split(command)[1:], folder=REPOSITORY, env={"COLUMNS": "160"})
+    assert ended.returncode == 0, ended.stderr
     printed = ended.stdout.splitlines()
     quoted = shown("docs/analysis.md", command, outputs=2)
     assert len(quoted) == 11
