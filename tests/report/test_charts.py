@@ -49,6 +49,7 @@ from ablationlab.report.probes import read_probes
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
 from ablationlab.stats.results import Sensitivity
+from ablationlab.study.load import parse_study
 from analysis.builder import build, seal_again, study
 from report.maker import full, made
 
@@ -610,3 +611,19 @@ def test_tooltips_print_numbers_as_the_page_does(kind: str):
     chart = alt.Chart(alt.InlineData(values=rows)).mark_text().encode(y=alt.Y("place:O", axis=None), text=text)
     shown = re.findall(r">([^<>]+)</text>", svg_of(chart.to_dict()))
     assert shown == list(map(printed, values))
+
+
+def test_arms_that_cross_two_settings_are_drawn_against_the_first(tmp_path):
+    table = study().model_dump(mode="json", exclude_defaults=True, exclude={"variants", "baseline"})
+    levels = {"training.weight_decay": [0.1, 0.0], "model.front.norm": ["none", "layernorm", "rmsnorm"]}
+    build(tmp_path, parse_study({**table, "factors": levels}))
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    (drawn,) = factors.interaction(results)
+    rows = {row["variant"]: row for row in drawn.data["table0"]}
+    assert len(rows) == 6
+    assert rows[results.baseline] | {"delta": 0.0, "change": "0", "range": ""} == rows[results.baseline]
+    for comparison in results.analysis.comparisons:
+        if comparison.metric == "validation_loss":
+            told = difference_of(comparison)
+            assert (rows[comparison.variant]["change"], rows[comparison.variant]["range"]) == (told.text, told.range)
+    svg_of(drawn.spec())

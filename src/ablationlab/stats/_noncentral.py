@@ -26,7 +26,7 @@ def noncentral_t_cdf(t: float, freedom: float, noncentrality: float) -> float:
         return 1.0 - noncentral_t_cdf(-t, freedom, -noncentrality)
     if t == 0:
         return float(special.ndtr(-noncentrality))
-    lowest, highest = _support(freedom)
+    lowest, highest = support(freedom)
     low = float(np.clip((noncentrality - _FAR) / t, lowest, highest))
     high = float(np.clip((noncentrality + _FAR) / t, lowest, highest))
     nodes, weights = legendre()
@@ -63,7 +63,7 @@ def scale_density(u: FloatArray, freedom: float) -> FloatArray:
 
 
 @cache
-def _support(freedom: float) -> tuple[float, float]:
+def support(freedom: float) -> tuple[float, float]:
     """Where U lies but for 1e-15 on either side."""
     low, high = (float(np.sqrt(special.chdtri(freedom, tail) / freedom)) for tail in (1 - 1e-15, 1e-15))
     return low, high

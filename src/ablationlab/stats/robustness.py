@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, count, fraction, number, sample
-from ablationlab.stats._noncentral import legendre, scale_density
+from ablationlab.stats._noncentral import legendre, scale_density, support
 from ablationlab.stats.results import Exaggeration
 
 #: k(n): the 95 % quantile of max_i |x_i - median| / (1.4826 MAD) over normal samples. benchmarks/procedures.py.
@@ -92,7 +92,7 @@ def exaggeration(effect: float, n: int, *, alpha: float = 0.05) -> Exaggeration:
     """Power, type M and type S of the paired t-test with n pairs where the true effect is *effect* SDs of the delta."""
     effect, n, alpha = abs(number("effect", effect)), count("n", n, minimum=2), fraction("alpha", alpha)
     critical, root = float(special.stdtrit(n - 1, 1 - alpha / 2)), np.sqrt(n)
-    low, high = (float(np.sqrt(special.chdtri(n - 1, tail) / (n - 1))) for tail in (1 - 1e-15, 1e-15))
+    low, high = support(n - 1)
     node, weight = legendre()
     u = low + (high - low) * (node + 1) / 2
     density = weight * scale_density(u, n - 1) * (high - low) / 2

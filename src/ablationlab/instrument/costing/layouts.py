@@ -30,9 +30,9 @@ from ablationlab.instrument.costing.hardware import (
     FILL,
     Accelerator,
     Hardware,
-    Precision,
 )
 from ablationlab.instrument.costing.step import BYTES_PER_SHARD, BYTES_PER_UPDATE, Shape
+from ablationlab.model.machine import Precision
 from ablationlab.records.settings import ModelConfig, TrainingConfig, divisors_of
 
 #: Bytes of gradients that ddp sums at a time: torch's default.

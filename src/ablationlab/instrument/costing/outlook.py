@@ -14,8 +14,9 @@ from ablationlab.core.grouping import grouped
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
 from ablationlab.instrument.costing.disk import Spread, study_bytes
-from ablationlab.instrument.costing.hardware import START_SECONDS, Accelerator, Hardware, Precision
+from ablationlab.instrument.costing.hardware import START_SECONDS, Accelerator, Hardware
 from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
+from ablationlab.model.machine import Precision
 from ablationlab.model.parameters import parameter_count
 from ablationlab.records.plan import Corpus, Declaration, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, DataConfig, ModelConfig, Study, TrainingConfig, steps_of

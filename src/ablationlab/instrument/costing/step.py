@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ablationlab.instrument.costing.hardware import CALIBRATION, Accelerator, Precision
+from ablationlab.instrument.costing.hardware import CALIBRATION, Accelerator
+from ablationlab.model.machine import Precision
 from ablationlab.model.parameters import parameters
 from ablationlab.model.parts import NORM_PLACES, PartCost, other_kernels, parts_of
 from ablationlab.model.rules import OPTIMIZERS, kept_numbers, update_flops

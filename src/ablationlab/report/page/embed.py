@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.core.format import printable
+from ablationlab.core.format import count, printable
 from ablationlab.report.convert import javascript
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ def asset(name: str) -> str:
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    return jinja2.Environment(
+    made = jinja2.Environment(
         autoescape=True,
         loader=jinja2.FunctionLoader(asset),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
+    made.globals["count"] = count
+    return made
 
 
 def render(template: str, context: Mapping[str, Any], **trusted: str) -> str:
