@@ -24,9 +24,10 @@ from ablationlab.analysis.wording import (
 )
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
-from ablationlab.report.terminal.analysis import _notes
+from ablationlab.report.terminal.analysis import _families, _notes
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
+from .verdict.maker import analysis as made_analysis
 from .verdict.maker import comparison as made_comparison
 from .verdict.studies import LOSS, arms, dataset, study, words_of
 
@@ -238,7 +239,20 @@ def test_a_caveat_names_the_regime_where_there_are_several():
     few = Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, "", {"n": 4, "planned": 5})
     found = [made_comparison(regime="hot", caveats=(few,)), made_comparison(regime="default")]
     (note,) = _notes(found, False)
-    assert note.startswith("validation loss in hot, layernorm − none: Compared on 4 pairs of the 5 planned")
+    assert note.startswith("validation loss in hot, layernorm − none: Compared on 4 of 5 pairs;")
+
+
+def test_speeds_are_told_as_the_family_of_their_own_that_they_are():
+    others = [made_comparison(), made_comparison("perplexity", role=None, family="exploratory")]
+    speed = made_comparison("inference_speed", role=None, family="exploratory/timed", direction="higher")
+    assert _families(made_analysis(*others)) == " Families: primary; all the rest, false discovery rate."
+    assert _families(made_analysis(*others, speed)).endswith("false discovery rate; speeds, apart from the rest.")
+
+
+def test_one_run_that_is_missing_is_one_run():
+    values = {"validation_loss": arms(-0.05, n=5)}
+    words = words_of(values, endings={"none": ".....", "layernorm": ".m..."})
+    assert "Finish the run of layernorm on seed 2, and analyze again." in words.recommendation
 
 
 def test_numbers_of_pairs_with_one_coverage_are_told_together():

@@ -185,7 +185,7 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
         "All {n:count} deltas equal {value:number}: no spread, so no interval and no t or bootstrap p."
     ),
     CaveatCode.FEWER_PAIRS_THAN_PLANNED: (
-        "Compared on {pairs} of the {planned:count} planned; the missing ones may differ from these."
+        "Compared on {n:count} of {planned:count} pairs; the missing ones may differ from these."
     ),
     CaveatCode.PAIRING_DID_NOT_HELP: (
         "Pairing by seed did not help here: the deltas vary more than unpaired arms would."
@@ -1424,7 +1424,8 @@ def _needed(evidence: Evidence, needs: Needs) -> list[str]:
                 if evidence.variant_missing
                 else "that are missing"
             )
-            return [f"Finish the runs {which}, and analyze again."]
+            one = len(evidence.variant_missing) == 1
+            return [f"Finish the run{'' if one else 's'} {which}, and analyze again."]
         case Need.VARIATION:
             what = "Neither arm varies, so the" if evidence.unpaired else "All deltas are equal, so their"
             return [f"{what} spread is unknown: check that the runs really differ."]
@@ -1458,7 +1459,8 @@ def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> list[str]:
     primary = evidence.primary
     if primary is None or primary.smallest_effect is None:
         return []
-    rough = f"; an SD from {primary.sample} is itself a rough guess" if primary.n < 10 else ""
+    runs = "{} and {} runs".format(*primary.arm_sizes) if evidence.unpaired else primary.sample
+    rough = f"; an SD from {runs} is itself a rough guess" if primary.n < 10 else ""
     seeds = "fresh runs in each arm" if evidence.unpaired else "fresh seeds"
     spread = "the difference between two runs" if evidence.unpaired else "the deltas"
     sds = [known.primary.delta_sd for known, _ in asked if known.primary is not None]

@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any, Final
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.comparisons import TIMED
 from ablationlab.analysis.stability import is_swept_place
 from ablationlab.analysis.wording import ledger_of
 from ablationlab.analysis.wording import name_of as metric_of
@@ -430,6 +431,11 @@ class StudyView:
     def shown_others(self) -> list[Comparison]:
         """Exploratory comparisons that show a difference."""
         return [c for c in self.others if c.outcome in ("better", "worse", "different")]
+
+    @property
+    def speeds(self) -> bool:
+        """Whether speeds were compared, which are an exploratory family of their own."""
+        return any(comparison.family == TIMED for comparison in self.others)
 
     @property
     def shared_tests(self) -> bool:

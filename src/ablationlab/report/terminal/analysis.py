@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.comparisons import TIMED
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import StudyTrend
 from ablationlab.analysis.wording import DECISIONS, ledger_words
@@ -184,6 +185,8 @@ def _families(analysis: Analysis) -> str:
     """The families that this study has; nothing where there is one."""
     roles = {comparison.role for comparison in analysis.comparisons}
     words = [text for role, text in _FAMILIES.items() if role in roles]
+    if any(comparison.family == TIMED for comparison in analysis.comparisons):
+        words.append("speeds, apart from the rest")
     return f" Families: {'; '.join(words)}." if len(words) > 1 else ""
 
 
