@@ -612,7 +612,7 @@ def test_intervals_of_effects_are_said_to_be_of_one_test_beside_their_adjusted_p
     words = "Intervals are 95 % ones of one test, not adjusted; the adjusted p says what is shown."
     assert results.analysis is not None
     assert results.analysis.interactions is not None
-    assert words in Words(interaction_table(results.analysis.interactions).title)  # the caption on the page
+    assert words in Words(interaction_table(results.analysis.interactions).caption)  # the caption on the page
     assert words in prose(tmp_path)
 
 
