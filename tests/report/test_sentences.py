@@ -12,9 +12,11 @@ import pytest
 from ablationlab.analysis.wording import corrections
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results
+from ablationlab.report.charts.theme import powers
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.make import with_analysis
 from ablationlab.report.page.build import page_html
+from ablationlab.report.page.design import runs_words
 from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, pairing
 from analysis.builder import build, study
 
@@ -90,6 +92,18 @@ def test_of_several_regimes_the_one_whose_loss_is_told_is_named(tmp_path):
     assert re.search(
         r"The baseline ends at [\d.]+ in regime default: ", ngrams(dataclasses.replace(results, plan=plan))
     )
+
+
+def test_runs_of_a_sweep_are_counted_beside_those_that_are_compared(tmp_path):
+    assert runs_words(made(tmp_path)) == "3 variants × 4 seeds"
+    results = made(tmp_path / "swept", sweep={"lr": [1e-2, 1e-1]})
+    assert runs_words(results) == "3 variants × 4 seeds, 24 more in the sweep"
+
+
+def test_an_axis_over_many_decades_marks_powers_of_ten_alone():
+    assert powers([1e-3, 1.0]) == {}
+    assert powers([1e-3, 1e9])["values"] == [1e-3, 1.0, 1e3, 1e6, 1e9]
+    assert powers([0.0, float("inf")]) == {}
 
 
 def test_a_share_that_is_printed_as_none_was_not_removed(tmp_path):

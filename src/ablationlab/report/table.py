@@ -457,7 +457,7 @@ def bibtex(references: str) -> str:
 
 
 def _bibtex_letter(sign: str) -> str:
-    base, *marks = unicodedata.normalize("NFD", sign)
+    base, *marks = list(unicodedata.normalize("NFD", sign))
     if sign in _LETTERS:
         return rf"{{\{_LETTERS[sign]}}}"
     if base.isascii() and len(marks) == 1 and (accent := _ACCENTS.get(marks[0])):
