@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ablationlab.core import format
 from ablationlab.core.errors import AblationLabError, StudyError
 from ablationlab.pipeline import conclude
 from ablationlab.records.metrics import metric_name
@@ -471,6 +472,26 @@ def test_every_registered_decision_of_a_programme_stands_in_its_appendix_and_no_
     assert [row[0].text for row in table.rows] == ["norm-first", "norm-again", "norm-other"]
 
 
+def test_a_programme_has_mean_and_sd_of_every_arm(programme):
+    _, appendix = document(*programme).parts()
+    table = next(block.body for block in appendix if isinstance(block, Float) and block.key == "means")
+    comparisons = [json.loads((folder / "analysis.json").read_text())["comparisons"][0] for folder in programme]
+    assert [[cell.text.replace("\N{NO-BREAK SPACE}", " ") for cell in row[2:]] for row in table.rows] == [
+        [
+            format.mean_sd(c["reference_mean"], c["reference_sd"]),
+            f"layernorm {format.mean_sd(c['variant_mean'], c['variant_sd'])}",
+        ]
+        for c in comparisons
+    ]
+
+
+def test_the_spread_of_the_first_weights_is_told_again_only_where_it_differs(tmp_path):
+    model = study().model_dump(mode="json")["model"]
+    assert "with standard deviation 0.02. " in prose(made(tmp_path / "one"))
+    own = made(tmp_path / "own", made=study(model=model | {"position_init_std": 0.0}))
+    assert "with standard deviation 0.02 (position embedding 0). " in prose(own)
+
+
 def test_arms_that_differ_before_block_1_are_told_apart():
     plain = ModelConfig(layers=1, width=16, heads=4, context=16)
     norm, scaled = FrontEnd(norm="rmsnorm", gain=True), FrontEnd(scale="sqrt-width", place="token")
@@ -510,7 +531,7 @@ def test_settings_are_told_without_python():
     told = [
         setting_words(key, value) for key, value in (("betas", (0.9, 0.99)), ("clip", None), ("options", {"pieces": 3}))
     ]
-    assert told == ["betas 0.9, 0.99", "clip none", "options pieces = 3"]
+    assert told == ["betas (0.9, 0.99)", "clip none", "options pieces = 3"]
 
 
 def test_settings_of_an_arm_are_told_in_words():

@@ -168,6 +168,7 @@ class Context:
             "arms_table": arms,
             "arms_wide": arms is not None and max((len(str(row[1].value)) for row in arms.rows), default=0) > 90,
             "study_table": None if one else tables.study_table(studies),
+            "means_table": None if one else tables.means_table(studies),
             "hash_table": tables.hash_table(first.hashes) if one else tables.study_hashes(studies),
         }
         return values | (self._single(first) if one else {})

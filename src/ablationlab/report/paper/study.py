@@ -829,7 +829,8 @@ def _value(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(_flat(value)) or "none"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_value, value)) or "none"
+        listed = ", ".join(map(_value, value))
+        return f"({listed})" if len(value) > 1 else listed or "none"
     if value is None:
         return "none"
     return format.setting(float(value)) if isinstance(value, int | float) else str(value)

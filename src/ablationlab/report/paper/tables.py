@@ -103,6 +103,27 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
     return Table.of("verdicts", "", rows), comparisons, max(0, len(every) - most)
 
 
+def means_table(studies: Sequence[StudyView]) -> Table:
+    """Mean and SD of the primary metric in every study and regime with a decision: the baseline, and the variants."""
+    rows: list[Cells] = []
+    for study in studies:
+        decided = [one for one in study.decided if not (one.exploratory and study.registered)]
+        by_regime = grouped((one.verdict.regime, one.primary) for one in decided if one.primary is not None)
+        for regime, comparisons in by_regime.items():
+            first = comparisons[0]
+            told = (f"{one.variant} {mean_sd(one.variant_mean, one.variant_sd)}" for one in comparisons)
+            means = [text.replace(" ", "\N{NO-BREAK SPACE}") for text in told]
+            rows.append(
+                {
+                    Column("study", "Study"): _study(study),
+                    Column("regime", "Regime"): Cell.name(regime),
+                    Column("baseline", "Baseline", "right"): mean_sd(first.reference_mean, first.reference_sd),
+                    Column("variants", "Variants"): "; ".join(means),
+                }
+            )
+    return Table.of("means", "", rows)
+
+
 def _at_level(name: str, levels: Collection[float]) -> str:
     return f"{level(*levels)} {name}" if len(levels) == 1 else name.capitalize()
 
