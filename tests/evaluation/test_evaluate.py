@@ -176,7 +176,7 @@ def test_the_analysis_gates_tasks_pairs_items_and_judges_macro_accuracy(evaluate
     analysis = analyze(read_results(evaluated))
     part = analysis.evaluation
     assert part is not None
-    assert [task.task for task in part.tasks] == ["last-word", "spelling"]
+    assert [task.task.label for task in part.tasks] == ["last-word", "spelling"]
     spelling = part.tasks[1]
     assert spelling.sensitivity.beats_chance
     assert "all" not in spelling.templates
