@@ -51,7 +51,7 @@ from ablationlab.stats import detectable_effect
 from ablationlab.stats.results import Sensitivity
 from ablationlab.study.load import parse_study
 from analysis.builder import build, seal_again, study
-from report.maker import full, made
+from report.maker import VARIANTS, full, made
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +177,35 @@ def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Results):
     assert 0 < hot["gain_low"] < 100
     verdict = next(v for v in rich.verdict.verdicts if (v.variant, v.regime) == (hot["variant"], "hot"))
     assert hot["cost"] == verdict.trade_off.costs[0].estimate
+
+
+def test_many_rings_have_a_plane_per_regime_of_those_with_an_unstable_run(tmp_path: Path):
+    """Eight rings, of which those of the calm regime say nothing; ten of one regime are named in a column."""
+
+    def ended(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+        broke = regime != "default" and variant == "none" and seed < 3
+        return None if broke else {"validation_loss": 2.0 + 0.001 * seed + (0.1 if variant != "none" else 0.0)}
+
+    regimes = {name: {"training": {"lr": 0.01 * place}} for place, name in enumerate(("hot", "hotter"), 1)}
+    build(tmp_path, study(variants=VARIANTS, seeds=[1, 2, 3, 4], regimes=regimes), outcomes=ended)
+    made = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    assert len(tradeoff.plane_rows(made)) == 6
+    hot, hotter = tradeoff.tradeoff(made)
+    assert (hot.regime, hotter.regime, hot.family) == ("hot", "hotter", "Stability gain against cost")
+    assert {row["regime"] for row in table(hot, "gain")} == {"hot"}
+    assert {row["label"] for row in table(hot, "gain")} == {"layernorm", "rmsnorm"}
+    assert "Not drawn, since no run was unstable there: default." in hot.caption
+    rows = [{**table(hot, "gain")[0], "cost": cost, "label": f"v{cost}"} for cost in range(10)]
+    column = tradeoff._plane(made, rows)
+    names = [layer for layer in column.bare["layer"] if layer.get("name", "").startswith("corner-name")]
+    ranks = table(column, "rank", "column")
+    assert [row["label"] for row in ranks] == [f"v{cost}" for cost in reversed(range(10))]  # as the rings, top down
+    assert {row["column"] for row in ranks} == {-tradeoff.COLUMN}  # away from rings at the right
+    texts = re.findall(r"<text[^>]*translate\(([-\d.]+),([-\d.]+)\)[^>]*>(v\d)<", svg_of(column.spec()))
+    heights = sorted({float(y) for _, y, _ in texts})
+    assert len(names) == 3
+    assert len(heights) == 10
+    assert min(np.diff(heights)) >= 12
 
 
 def test_labels_of_the_trade_off_never_overlap():
@@ -542,15 +571,27 @@ def test_fourteen_arms_have_fourteen_colours_that_an_eye_tells_apart(place: int)
         assert math.dist(_lab(one), _lab(other)) > 18, (one, other)
 
 
-def _lab(colour: str) -> tuple[float, float, float]:
+#: What dichromats see of linear RGB (Machado, Oliveira and Fernandes 2009, severity 1).
+DICHROMATS = {
+    "protan": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
+    "tritan": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
+}
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("eye", DICHROMATS)
+def test_six_arms_have_colours_that_a_colour_blind_eye_tells_apart(place: int, eye: str):
+    for one, other in itertools.combinations([pair[place] for pair in HUES[:6]], 2):
+        seen = [_lab(colour, DICHROMATS[eye]) for colour in (one, other)]
+        assert math.dist(*seen) > 9, (one, other)
+
+
+def _lab(colour: str, eye: tuple[tuple[float, ...], ...] = ((1, 0, 0), (0, 1, 0), (0, 0, 1))) -> tuple[float, ...]:
     """CIELAB under D65, in which 2.3 is a difference that is just noticed."""
-    r, g, b = _linear(colour)
-    xyz = (
-        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047,
-        luminance(colour),
-        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883,
-    )
-    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
+    linear = np.clip(np.array(eye) @ _linear(colour), 0, 1)
+    weights = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in weights @ linear / (0.95047, 1, 1.08883))
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
@@ -559,16 +600,26 @@ def test_a_legend_of_many_variants_has_several_columns():
     assert (legend_columns(names, 360), legend_columns(names[:8], 360)) == (2, 1)
 
 
-def test_names_of_levels_do_not_overprint_one_another():
-    levels = [{"level": name, "loss": loss} for name, loss in (("chance", 4.2), ("unigram", 3.3), ("bigram", 2.5))]
-    assert [row["level"] for row in curves._apart(levels, 2.0, 4.5, log=False)] == ["chance", "unigram", "bigram"]
-    assert [row["level"] for row in curves._apart(levels, 2.0, 1e7, log=True)] == ["chance"]
+def test_names_of_levels_are_hidden_where_they_would_overprint_one_another(results: Results):
+    values = [row["y"] for row in table(curves.curves(results)[0], "run", "step", "y")]
+    low, high = min(values), max(values)
+    near = high - 0.01 * (high - low)  # a pixel or two below
+    plan = results.plan.model_copy(update={"reference_losses": {"uniform": high, "unigram": near, "bigram": low}})
+    svg = svg_of(curves.curves(dataclasses.replace(results, plan=plan))[0].spec())
+    shown = {
+        name: set(re.findall(rf'<text[^>]* opacity="([\d.]+)"[^>]*>{name}<', svg)) for name in plan.reference_losses
+    }
+    assert shown == {"uniform": set(), "unigram": {"0"}, "bigram": {"1"}}
+    assert re.findall(r'<text[^>]* opacity="1"[^>]*>chance<', svg)
 
 
-def test_lines_that_coincide_have_marks_at_steps_of_their_own():
-    marked = curves.marked_steps([{"variant": name, "step": step} for name in "abc" for step in range(1, 61)])
-    assert {name: len(steps) for name, steps in marked.items()} == {"a": 5, "b": 5, "c": 5}
-    assert all(not one & other for one, other in itertools.combinations(marked.values(), 2))
+def test_lines_that_coincide_have_marks_at_steps_of_their_own(results: Results):
+    """The made-up curves depend on the seed alone, so the means of all three arms are one line."""
+    svg = svg_of(next(figure for figure in curves.curves(results) if figure.key == "curve-loss").spec())
+    marks = re.findall(r'<path[^>]*translate\(([\d.]+),[\d.]+\)[^>]* fill="(#\w+)"[^>]* stroke="#ffffff"', svg)
+    steps = {hue: {float(x) for x, found in marks if found == hue} for hue in colours(results).values()}
+    assert [len(found) for found in steps.values()] == [5, 5, 5]
+    assert all(not one & other for one, other in itertools.combinations(steps.values(), 2))
 
 
 def test_changes_of_logarithms_are_marked_in_percent_and_as_factors_from_ten_on():

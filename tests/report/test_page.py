@@ -14,6 +14,7 @@ import pytest
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.records.results import Results, Run
 from ablationlab.report.charts import curves
+from ablationlab.report.charts.theme import DARK_OF
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page.build import SECTIONS, page_html, write_page
 from ablationlab.report.page.design import runs_words, strip
@@ -162,6 +163,7 @@ def test_selecting_a_variant_and_a_seed_reaches_charts_and_tables(small_seen: An
     page.wait_for_selector("""body[data-selected*='"variants":["none","layernorm"]']""", state="attached")
     assert page.locator("[data-pick=variants][value=rmsnorm]").get_attribute("aria-pressed") == "false"
     assert _marks(page, "slopes", "symbol") == 2 * 4
+    assert page.locator('[data-chart="curve-loss"] .off').all_text_contents() == ["rmsnorm"]
     assert page.locator("#runs-table > tbody:not([hidden])").count() == 2 * 4
     rows = page.eval_on_selector_all(
         "#comparisons-table > tbody:not([hidden])", "all => all.map(one => one.dataset.variant)"
@@ -243,12 +245,13 @@ def test_curves_are_smoothed_zoomed_and_drawn_on_a_log_axis(small_seen: Any):
         assert drawn() != before, name
         for value in usual:
             page.select_option(f"#curve-tools select[name={name}]", value)
-    title = curve.locator(".role-axis-title text")
+    broken = page.locator('[data-chart="curve-gap"]')  # the title of its axis has two lines
     for value, words in (("log", "log scale"), ("linear", ""), ("", "")):
         page.select_option("#curve-tools select[name=axis]", value)
         page.wait_for_timeout(1000)
-        shown = " ".join(title.all_text_contents())
-        assert ("log scale" in shown) is bool(words), (value, shown)
+        for chart in (curve, broken):
+            shown = " ".join(chart.locator(".role-axis-title text").all_text_contents())
+            assert ("log scale" in shown) is bool(words), (value, shown)
 
 
 def test_charts_near_the_window_come_first_and_lines_of_many_seeds_wait_for_the_pointer(
@@ -300,6 +303,17 @@ def test_numbers_lead_to_where_they_come_from(small_seen: Any, small: Path):
     files.first.wait_for(state="visible")
     for address in files.evaluate_all("all => all.map(one => one.getAttribute('href'))"):
         assert (small.parent / address).is_file()
+
+
+def test_charts_of_a_dark_page_are_printed_in_light_colours(visit: Callable[..., Any], small: Path):
+    page = visit(small.as_uri(), dark=True).page
+    used = "() => [...document.querySelectorAll('.plot svg [fill]')].map(one => one.getAttribute('fill'))"
+    dark = page.evaluate(used)
+    assert DARK_OF["#0072b2"] in dark
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert not set(page.evaluate(used)) & (set(DARK_OF.values()) - set(DARK_OF))
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(used) == dark
 
 
 def test_theme_and_keyboard(small_again: Any):

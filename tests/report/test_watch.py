@@ -105,6 +105,17 @@ def test_the_state_tells_progress_and_trouble(tmp_path: Path, serve: Callable[..
     assert moved["left"].endswith(("s", "min"))
 
 
+def test_charts_fill_their_places_side_by_side(
+    tmp_path: Path, serve: Callable[..., Watcher], visit: Callable[..., Any]
+):
+    running(tmp_path)
+    page = visit(serve(tmp_path).address, width=1280).page
+    drawn = "all => all.map(one => [one.getBoundingClientRect().width, Number(one.getAttribute('width'))])"
+    widths = page.eval_on_selector_all("#charts svg.marks", drawn)
+    assert len(widths) >= 2
+    assert all(shown == pytest.approx(made, abs=1) for shown, made in widths), widths  # not shrunk
+
+
 def test_the_page_follows_by_itself_and_says_it_is_no_inference(
     tmp_path: Path, serve: Callable[..., Watcher], visit: Callable[..., Any]
 ):

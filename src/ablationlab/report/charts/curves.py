@@ -18,7 +18,6 @@ from ablationlab.records.table_curves import TableRun
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
-    GROUND,
     LOG_WORDS,
     QUIET,
     RULE,
@@ -266,34 +265,18 @@ def _gap(results: Results, runs: Sequence[Run | TableRun], regime: str) -> Figur
     )
 
 
-#: Marks on each line, so that lines which coincide are told apart: each arm has its own steps.
-MARKS = 5
+#: Between two names of levels, at least so many pixels.
+NAME_GAP = 14
 
 
-def marked_steps(data: Sequence[Mapping[str, Any]]) -> dict[str, set[int]]:
-    """By variant, the steps at which its mean has a mark: evenly spaced, one arm's between those of the others."""
-    steps = sorted({row["step"] for row in data})
-    names = list(dict.fromkeys(row["variant"] for row in data))
-    places = MARKS * len(names)
-    return {
-        name: {steps[(turn * len(names) + place) * (len(steps) - 1) // max(1, places - 1)] for turn in range(MARKS)}
-        for place, name in enumerate(names)
-    }
+def _named(levels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The levels from the highest down, each with the one *above* it: a name is shown where that leaves it room."""
+    ranked = sorted(levels, key=lambda row: -row["loss"])
+    return [{**row, "above": above and above["loss"]} for row, above in zip(ranked, [None, *ranked], strict=False)]
 
 
-#: Between two names of levels, at least this share of the axis.
-NAME_GAP = 0.1
-
-
-def _apart(levels: Sequence[Mapping[str, Any]], low: float, high: float, *, log: bool) -> list[Mapping[str, Any]]:
-    """The levels whose names do not overprint one another, from the highest down; their lines are drawn all the same."""
-    scale = math.log if log and low > 0 else float
-    room = NAME_GAP * (scale(high) - scale(low))
-    named: list[Mapping[str, Any]] = []
-    for row in sorted(levels, key=lambda row: -row["loss"]):
-        if not named or scale(named[-1]["loss"]) - scale(row["loss"]) >= room:
-            named.append(row)
-    return named
+#: Whether a name has room, at any zoom; lines are drawn all the same.
+HAS_ROOM = f"datum.above === null || scale('y', datum.loss) - scale('y', datum.above) >= {NAME_GAP} ? 1 : 0"
 
 
 def _lines(
@@ -308,21 +291,9 @@ def _lines(
     levels: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
     x = alt.X("step:Q", title="training step").scale(nice=False)
-    marked = marked_steps(data)
-    data = [{**row, "mark": int(row["step"] in marked[row["variant"]])} for row in data]
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
-    band, mean = mean_and_range(results, base, x, title, y_scale, ticks)
-    marks = (
-        base.transform_aggregate(mean="mean(y)", groupby=["variant", "step", "mark"])
-        .transform_filter("datum.mark")
-        .mark_point(shape="circle", filled=True, size=46, opacity=1, stroke=GROUND[0], strokeWidth=1)
-        .encode(
-            x=x,
-            y=alt.Y("mean:Q", title=title, scale=y_scale),
-            color=variant_colour(results, lines=True),
-        )
-    )
+    band, mean, marks = mean_and_range(results, base, x, title, y_scale, ticks)
     y = alt.Y("y:Q", title=title, scale=y_scale)
     single = (
         base.properties(name="seeds")
@@ -355,16 +326,15 @@ def _lines(
         other = alt.Chart(kept(levels))
         low, high = min(row["y"] for row in data), max(row["y"] for row in data)
         middle = fmean((low, high))
-        named = _apart(levels, low, high, log=y_scale.to_dict().get("type") == "log")
         # A name stands on the side of its line where it stays within the chart, and where curves that fall are far from it:
         # at the right above their end, at the left below their start.
         sides = [
             (
-                [row for row in named if row["loss"] > middle],
+                [row for row in levels if row["loss"] > middle],
                 {"align": "right", "dx": -4, "dy": 8},
                 alt.ExprRef("width"),
             ),
-            ([row for row in named if row["loss"] <= middle], {"align": "left", "dx": 4, "dy": -7}, 0),
+            ([row for row in levels if row["loss"] <= middle], {"align": "left", "dx": 4, "dy": -7}, 0),
         ]
         layers = [
             other.mark_rule(color=QUIET[0], strokeDash=[1, 3], strokeWidth=1.3).encode(y=alt.Y("loss:Q")),
@@ -374,8 +344,8 @@ def _lines(
                 for rows, where, at in sides
                 if rows
                 for text in readable_text(
-                    alt.Chart(kept(rows)),
-                    mark={**where, "color": QUIET[0], "fontSize": 11},
+                    alt.Chart(kept(_named(rows))),
+                    mark={**where, "color": QUIET[0], "fontSize": 11, "opacity": alt.ExprRef(HAS_ROOM)},
                     x=alt.XValue(at),
                     y=alt.Y("loss:Q"),
                     text=alt.Text("level:N"),

@@ -153,8 +153,8 @@ def tasks(results: Results) -> tuple[Figure, ...]:
 def _ticks(levels: list[dict[str, Any]]) -> tuple[str, str]:
     names = dict.fromkeys(row["level"] for row in levels)
     models = ", ".join(name for name in names if name != "chance")
-    chance = "Dark tick: chance." if "chance" in names else ""
-    return chance, f"Grey ticks: models of n-grams ({models})." if models else ""
+    chance = "Long tick: chance." if "chance" in names else ""
+    return chance, f"Short ticks: models of n-grams ({models})." if models else ""
 
 
 def positions(results: Results) -> tuple[Figure, ...]:

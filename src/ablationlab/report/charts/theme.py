@@ -1,9 +1,9 @@
 """What all charts share: colours that a colour-blind eye tells apart, one per variant everywhere, and the selection.
 
 Colours come in pairs, for light and for dark ground. Charts are built with the light ones; the page exchanges them by
-`DARK_OF`. The first hues are those of Okabe and Ito (2008), darkened or lightened until they stand out from either ground;
-the others are for studies of many variants. No chart tells variants apart by hue alone: each has a dash pattern and a shape
-too.
+`DARK_OF`. The first hues are those of Okabe and Ito (2008), darkened or lightened until they stand out from either ground
+and, six of them, from one another for a colour-blind eye; the others are for studies of many variants. No chart tells
+variants apart by hue alone: each has a dash pattern and a shape too.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ HUES = (
     ("#0072b2", "#4ba9e3"),
     ("#d55e00", "#f2894a"),
     ("#00936b", "#37c89c"),
-    ("#aa4e88", "#dd9bc3"),
-    ("#b97a00", "#efb840"),
-    ("#6f3cc4", "#b694ff"),
+    ("#c05c9b", "#f5a8e8"),
     ("#7b5b2c", "#cba872"),
+    ("#6f3cc4", "#b694ff"),
+    ("#b97a00", "#efb840"),
     ("#a80f2d", "#ff6479"),
     ("#4a8c10", "#8fdc52"),
     ("#00818a", "#3fe0ea"),
@@ -299,26 +299,45 @@ def variant_rows(
     return y.axis(ticks=False, domain=False, labelFontWeight=600, labelPadding=10, labelLimit=room)
 
 
+#: Marks on each line, so that lines which coincide are told apart.
+MARKS = 5
+#: Slots along a line, one per mark and variant, each with a point or more; and the slot of a point (or of the one before).
+_SLOTS = f"(length(shown_variants) * min({MARKS}, max(1, floor(datum.points / length(shown_variants)))))"
+_SLOT, _SLOT_BEFORE = (f"floor((datum.place - {behind}) * {_SLOTS} / datum.points)" for behind in (1, 2))
+#: The first point of every slot of a variant's own: one arm's marks stand between those of the others.
+MARKED = (
+    f"{_SLOT} % length(shown_variants) == indexof(shown_variants, datum.variant) "
+    f"&& (datum.place == 1 || {_SLOT} != {_SLOT_BEFORE})"
+)
+
+
 def mean_and_range(
     results: Results, base: Any, x: alt.X, title: str, scale: alt.Scale, ticks: Mapping[str, Any] | None = None
 ) -> list[Any]:
-    """Per variant: the mean of ``y`` over the selected seeds as a line, and their range as a band."""
+    """Per variant: the range of ``y`` over the selected seeds as a band, their mean as a line, and marks on it."""
     import altair as alt
 
     field = x.shorthand.partition(":")[0]
     grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", field])
+    placed = grouped.transform_window(
+        place="row_number()", sort=[alt.SortField(field)], groupby=["variant"]
+    ).transform_joinaggregate(points="count()", groupby=["variant"])
     colour = variant_colour(results, lines=True)
+    mean = alt.Y("mean:Q", title=title, scale=scale)
     return [
         grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
             x=x, y=alt.Y("low:Q", title=title, scale=scale).axis(**ticks or {}), y2=alt.Y2("high:Q"), color=colour
         ),
         grouped.mark_line().encode(
             x=x,
-            y=alt.Y("mean:Q", title=title, scale=scale),
+            y=mean,
             color=colour,
             strokeDash=variant_dash(results),
             strokeWidth=alt.StrokeWidthValue(2.2, condition={"test": "datum.variant == shown_baseline", "value": 3.2}),
         ),
+        placed.transform_filter(MARKED)
+        .mark_point(shape="circle", filled=True, size=46, opacity=1, stroke=GROUND[0], strokeWidth=1)
+        .encode(x=x, y=mean, color=colour),
     ]
 
 

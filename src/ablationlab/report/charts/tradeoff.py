@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
 from ablationlab.analysis.wording import gain_intervals, listed
 from ablationlab.core.format import difference, fixed, level, number, setting
+from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.stability import calm
 from ablationlab.report.charts.theme import (
@@ -17,7 +20,6 @@ from ablationlab.report.charts.theme import (
     QUIET,
     RULE,
     Figure,
-    PageSentence,
     Tables,
     figure,
     readable_text,
@@ -30,10 +32,10 @@ from ablationlab.report.naming import printed_unit
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
 
-#: Beyond so many rings, a legend names the variants.
+#: Beyond so many rings, each regime has a plane of its own, and names stand in a column.
 MOST_LABELS = 5
-#: The smallest view that the chart is drawn in, the width of a letter and the height of a line, in pixels.
-VIEW, LETTER, LINE = (230.0, 120.0), 6.8, 15
+#: The smallest view of the chart within its padding, the width of a letter and the height of a line, in pixels.
+VIEW, LETTER, LINE = (150.0, 50.0), 6.8, 15
 
 
 def plane_rows(results: Results) -> list[dict[str, Any]]:
@@ -70,11 +72,26 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def tradeoff(results: Results) -> tuple[Figure, ...]:
-    """Gain in stability (x) against cost in the primary metric (y, positive is worse)."""
-    kept = Tables()
+    """Gain in stability (x) against cost in the primary metric (y, positive is worse).
+
+    One plane; of many rings, one plane per regime, of those where some run was unstable.
+    """
     data = plane_rows(results)
     if not data or calm(results):
         return ()
+    if len(data) <= MOST_LABELS or len(results.regimes) == 1:
+        return (_plane(results, data),)
+    stability = results.analysis.stability if results.analysis is not None else None
+    arms = stability.arms if stability is not None else ()
+    restless = {arm.regime for arm in arms if arm.unstable is not False}
+    still = [regime for regime in results.regimes if regime not in restless]
+    by_regime = grouped((row["regime"], {**row, "label": row["variant"]}) for row in data if row["regime"] in restless)
+    return tuple(_plane(results, rows, regime=regime, still=still) for regime, rows in by_regime.items())
+
+
+def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", still: Sequence[str] = ()) -> Figure:
+    """The rings of *data*, of one *regime* or of all; *still*: regimes without an unstable run, which are not drawn."""
+    kept = Tables()
     metric = str(data[0]["metric"])
     comparison = results.comparison(str(data[0]["comparison"]))
     logged = comparison is not None and comparison.transform == "log"
@@ -83,7 +100,8 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
         if logged
         else printed_unit(comparison.unit if comparison is not None else results.unit(metric))
     )
-    colour = variant_colour(results, legend=len(data) > MOST_LABELS)
+    crowded = len(data) > MOST_LABELS
+    colour = variant_colour(results, legend=crowded)
     x = (
         alt.X("gain:Q", title="stability gain over the baseline (percentage points of runs)")
         .scale(domain=[-100, 100])
@@ -110,10 +128,10 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
         _corner(kept, "less steady, at a cost", 0, "left", "top"),
         _corner(kept, "steadier, no cost", 90, "right", "bottom"),
         _corner(kept, "less steady, no cost", 0, "left", "bottom"),
-        base.mark_rule(strokeWidth=1.6, opacity=0.75).encode(
+        base.mark_rule(strokeWidth=1.6, opacity=0.3 if crowded else 0.75).encode(
             x=alt.X("gain_low:Q"), x2=alt.X2("gain_high:Q"), y=alt.Y("cost:Q"), color=colour
         ),
-        base.mark_rule(strokeWidth=3, opacity=0.9).encode(
+        base.mark_rule(strokeWidth=1.6 if crowded else 3, opacity=0.9).encode(
             x=alt.X("gain:Q"), y=alt.Y("cost_low:Q"), y2=alt.Y2("cost_high:Q"), color=colour
         ),
         base.mark_point(strokeWidth=2.4, filled=False).encode(
@@ -121,7 +139,9 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             y=y,
             color=colour,
             # Points that coincide show as rings within rings.
-            size=alt.Size("place:O", legend=None).scale(range=[90, 90 + 160 * max(1, min(len(data) - 1, 4))]),
+            size=alt.value(70)
+            if crowded
+            else alt.Size("place:O", legend=None).scale(range=[90, 90 + 160 * max(1, len(data) - 1)]),
             tooltip=[
                 alt.Tooltip("variant:N"),
                 alt.Tooltip("regime:N"),
@@ -134,42 +154,67 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             ],
         ),
     ]
-    crowded = len(data) > MOST_LABELS
-    for row, (align, dx, dy) in zip(data, label_places(data), strict=True):
-        if not crowded:
-            layers += readable_text(
-                alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}"),
-                mark={"align": align, "dx": dx, "dy": dy, "fontWeight": 600},
-                x=alt.X("gain:Q"),
-                y=alt.Y("cost:Q"),
-                text=alt.Text("label:N"),
-                color=variant_colour(results, legend=False),
-            )
+    if crowded:
+        layers += _name_column(results, kept, data)
+    for row, (align, dx, dy) in zip(data, () if crowded else label_places(data), strict=not crowded):
+        layers += readable_text(
+            alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}"),
+            mark={"align": align, "dx": dx, "dy": dy, "fontWeight": 600},
+            x=alt.X("gain:Q"),
+            y=alt.Y("cost:Q"),
+            text=alt.Text("label:N"),
+            color=variant_colour(results, legend=False),
+        )
     margin_words = f"Shaded: the margin of {setting(margins[0])}, which a gain may cost." if margins else ""
     words = "; ".join(
         f"{row['label']}: gain {fixed(row['gain'], 0, sign=True)} points, cost {number(row['cost'], sign=True)}"
         for row in data
     )
-    return (
-        figure(
-            results,
-            kept,
-            alt.layer(*layers),
-            key="tradeoff",
-            title="Stability gain against cost",
-            sentences=(
-                f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
-                f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).",
-                _gain_intervals(results),
-                margin_words,
-                _not_drawn(results),
-                "Rings that coincide are drawn inside one another." if len(data) > 1 else "",
-                PageSentence("Point at a ring for its regime.") if crowded else "",
-            ),
-            alt=f"Plane of stability gain against cost. {words}.",
-            height=380,
+    return figure(
+        results,
+        kept,
+        alt.layer(*layers),
+        regime=regime,
+        key="tradeoff",
+        title="Stability gain against cost",
+        sentences=(
+            f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
+            f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).",
+            _gain_intervals(results),
+            margin_words,
+            _not_drawn(results),
+            f"Not drawn, since no run was unstable there: {listed(still)}." if still else "",
+            "Rings that coincide are drawn inside one another." if 1 < len(data) <= MOST_LABELS else "",
         ),
+        alt=f"Plane of stability gain against cost. {words}.",
+        height=max(380, ROW * len(data) + 130) if crowded else 380,
     )
+
+
+#: Pixels between names in a column, and where the column stands, in points of gain.
+ROW, COLUMN = 19, 64
+
+
+def _name_column(results: Results, kept: Tables, data: list[dict[str, Any]]) -> list[Any]:
+    """The names of many rings, one below the other beside them, each with a line to its ring; not on narrow screens."""
+    side = -1 if fmean(row["gain"] for row in data) > 0 else 1
+    ranked = sorted(data, key=lambda row: -row["cost"])
+    base = alt.Chart(kept([{**row, "rank": rank, "column": side * COLUMN} for rank, row in enumerate(ranked)]))
+    base = base.transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
+    # Down the middle of the plane, whatever its height.
+    place = alt.ExprRef(f"height / 2 + (datum.rank - {(len(ranked) - 1) / 2}) * min({ROW}, height / {len(ranked) + 1})")
+    colour = variant_colour(results, legend=False)
+    lines = base.mark_rule(strokeWidth=0.8, opacity=0.7).encode(
+        x=alt.X("gain:Q"), x2=alt.X2("column:Q"), y=alt.Y("cost:Q"), y2=alt.Y2Value(place), color=colour
+    )
+    names = readable_text(
+        base,
+        mark={"align": "left" if side > 0 else "right", "dx": 4 * side, "fontSize": 11},
+        x=alt.X("column:Q"),
+        y=alt.YValue(place),
+        text=alt.Text("label:N"),
+    )
+    return [layer.properties(name=f"corner-name-{number}") for number, layer in enumerate((lines, *names))]
 
 
 def _not_drawn(results: Results) -> str:
@@ -204,13 +249,14 @@ def label_places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     """
     ends = [value for row in rows for value in (row["cost_low"], row["cost_high"], row["cost"]) if value is not None]
     bottom, top = min([*ends, 0.0]), max([*ends, 0.0])
-    places: list[tuple[str, int, int]] = []
+    places: dict[int, tuple[str, int, int]] = {}
     boxes: list[tuple[float, float, float]] = []  # left, right, middle
-    for row in rows:
+    # From the top down: of two rings that are close, the upper one has its label above, so that no larger view swaps them.
+    for place, row in sorted(enumerate(rows), key=lambda item: -item[1]["cost"]):
         x = (row["gain"] + 100) / 200 * VIEW[0]
         y = (top - row["cost"]) / ((top - bottom) or 1.0) * VIEW[1]
         width = LETTER * len(row["label"])
-        left_of_ring = row["gain"] > 40
+        left_of_ring = row["gain"] > 5
         start = x - 16 - width if left_of_ring else x + 16
         for line in range(len(rows) + 1):
             dy = -14 - LINE * (line // 2) if line % 2 == 0 else 18 + LINE * (line // 2)
@@ -219,8 +265,8 @@ def label_places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
             ):
                 break
         boxes.append((start, start + width, y + dy))
-        places.append(("right", -16, dy) if left_of_ring else ("left", 16, dy))
-    return places
+        places[place] = ("right", -16, dy) if left_of_ring else ("left", 16, dy)
+    return [places[place] for place in range(len(rows))]
 
 
 def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:

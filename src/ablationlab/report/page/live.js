@@ -17,18 +17,23 @@
     made.append(...inside);
     return made;
   }
+  /* Places come first, all of them: how wide each is depends on how many there are. */
+  function place(figure) {
+    const found = document.querySelector(`[data-chart="${CSS.escape(figure.key)}"]`);
+    if (found) return found;
+    const holder = element("div", { class: "plot", "data-chart": figure.key, style: `min-height: ${figure.height}px` });
+    at("charts").append(element("figure", { class: "chart" }, element("h3", {}, figure.title), holder, element("figcaption", {}, figure.caption)));
+    window.dispatchEvent(new Event("resize")); // those that are drawn already may have become narrower
+    return holder;
+  }
   async function chart(figure) {
-    let holder = document.querySelector(`[data-chart="${CSS.escape(figure.key)}"]`);
+    const holder = place(figure);
     const tables = Object.fromEntries(Object.entries(figure.data).map(([name, table]) => [name, expand(table)]));
     const old = views.get(figure.key);
-    if (holder && old && old.dark === dark()) {
+    if (old && old.dark === dark()) {
       for (const [name, rows] of Object.entries(tables)) old.view.data(name, rows);
       await old.view.runAsync();
       return;
-    }
-    if (!holder) {
-      holder = element("div", { class: "plot", "data-chart": figure.key, style: `min-height: ${figure.height}px` });
-      at("charts").append(element("figure", { class: "chart" }, element("h3", {}, figure.title), holder, element("figcaption", {}, figure.caption)));
     }
     let spec = broken(figure.spec, { x: holder.clientWidth - 110, y: figure.height - 90 }, 0);
     if (dark()) spec = recolour(spec, last.dark);
@@ -65,6 +70,7 @@
         element("td", { class: "n" }, run.step), element("td", { class: "n" }, run.loss), element("td", { class: "n" }, run.gradient));
     }));
     at("listed").textContent = state.listed;
+    state.charts.forEach(place);
     for (const figure of state.charts) await chart(figure);
     document.body.dataset.ready = String(views.size);
     document.body.dataset.version = state.version;

@@ -164,15 +164,17 @@
       for (const name of Object.keys(data)) data[name] = smoothed(data[name]);
       spec = withAxis(spec, Object.values(data).flat(), made.switched);
     }
+    if ((narrow() || made.small) && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
+    // The key above small figures names the colours, or names beside the marks do.
+    const keyed = made.small || (spec.layer || []).some((layer) => /^corner-name/.test(layer.name || ""));
     const width = holder.clientWidth;
     // The lines of a legend take nothing from the chart below it.
-    const height = made.height + (made.small ? 0 : 18 * Math.max(0, Math.ceil(made.legend / legendColumns(width)) - 1));
+    const height = made.height + (keyed ? 0 : 18 * Math.max(0, Math.ceil(made.legend / legendColumns(width)) - 1));
     const names = named(spec);
     spec = broken(spec, { x: Math.max(150, width - (names ? 40 : 180)), y: height - 90 }, 0);
-    if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
     if (dark()) spec = recolour(spec, page.dark);
     const now = signals();
-    if (made.small) spec = withoutLegends(spec); // the key above the figures names the colours
+    if (keyed) spec = withoutLegends(spec);
     spec = {
       ...spec,
       width: "container",
@@ -191,6 +193,14 @@
     views.set(key, result);
     const picture = holder.querySelector("svg.marks, svg");
     if (picture) { picture.setAttribute("role", "img"); picture.setAttribute("aria-label", made.alt); }
+    markOff();
+  }
+  /* A variant that is switched off keeps its place in legends, struck out as in the selection. */
+  function markOff() {
+    document.querySelectorAll(".key > span, .role-legend-label text").forEach((name) => {
+      const entry = name.closest(".key") ? name : name.closest(".role-legend-label").parentElement;
+      entry.classList.toggle("off", page.variants.includes(name.textContent.trim()) && !shown.variants.includes(name.textContent.trim()));
+    });
   }
   const fail = (key, error) => {
     const holder = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
@@ -229,6 +239,16 @@
     if (waiting.size || busy) await new Promise((then) => finished.push(then));
     window.print();
   });
+  /* Paper is light ground: charts that are drawn for dark ground change their colours while they are printed. */
+  const lightOf = Object.fromEntries(Object.entries(page.dark).map(([light, deep]) => [deep, light]));
+  function exchange(colours) {
+    for (const name of ["fill", "stroke"]) document.querySelectorAll(`.plot svg [${name}]`).forEach((mark) => {
+      const other = colours[mark.getAttribute(name)];
+      if (other) mark.setAttribute(name, other);
+    });
+  }
+  window.addEventListener("beforeprint", () => { if (dark()) exchange(lightOf); });
+  window.addEventListener("afterprint", () => { if (dark()) exchange(page.dark); });
   /* Lines of single seeds, which make most of the work where there are many, wait for the pointer. */
   const MANY_ROWS = 3000;
   const pointed = new Set();
@@ -272,6 +292,7 @@
       }
       await result.view.runAsync();
     }
+    markOff();
     writeView();
     window.dispatchEvent(new Event("resize")); // a chart that was hidden has no width until it is shown
     document.body.dataset.selected = JSON.stringify(shown);

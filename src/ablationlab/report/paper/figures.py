@@ -75,7 +75,7 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
         (kind, figure)
         for kind in KINDS
         if (unstable or not kind.only_unstable) and not (kind.one_regime and len(results.regimes) > 1)
-        for figure in [figure for figure in drawn if figure.key.startswith(kind.start) and not _explodes(figure)][
+        for figure in [figure for figure in drawn if figure.key.startswith(kind.start) and not _crowded(figure)][
             : kind.most
         ]
     ]
@@ -86,8 +86,11 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
     return _drawn(chosen, say)
 
 
-def _explodes(figure: Figure) -> bool:
-    """Whether one point of a trade-off lies so far away that the others cannot be told apart: tables have them all."""
+def _crowded(figure: Figure) -> bool:
+    """Whether a trade-off is one of many, or one point lies so far away that the others cannot be told apart: tables have
+    them all."""
+    if figure.key.startswith("tradeoff-"):
+        return True
     costs = [abs(row["cost"]) for rows in figure.data.values() for row in rows if isinstance(row.get("cost"), float)]
     costs = sorted(cost for cost in costs if cost)
     return figure.key == "tradeoff" and len(costs) > 2 and costs[-1] > _FAR * costs[len(costs) // 2]
@@ -284,12 +287,8 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
 
 def _plain(spec: dict[str, Any]) -> dict[str, Any]:
     """Without the words in a chart's corners, for which a column is too narrow."""
-    layers = [layer for layer in spec.get("layer", ()) if not _is_remark(layer.get("mark"))]
+    layers = [layer for layer in spec.get("layer", ()) if not layer.get("name", "").startswith("corner")]
     return {**spec, "layer": layers} if layers else spec
-
-
-def _is_remark(mark: object) -> bool:
-    return isinstance(mark, dict) and mark.get("type") == "text" and mark.get("fontStyle") == "italic"
 
 
 def _legend(names: Collection[str], wanted: int) -> dict[str, float]:
