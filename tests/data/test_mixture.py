@@ -189,6 +189,33 @@ def test_a_study_of_a_mixture_runs_and_records_what_was_fed(two, study_file, cli
     assert results[0].metrics["validation_loss"] == pytest.approx(float(whole.nll_R[0]) / (len(held_out) - 1), rel=1e-5)
 
 
+def test_arms_may_weigh_texts_otherwise_and_must_be_validated_on_the_same(two, study_file, cli, tmp_path):
+    small, large = two
+    data = {"corpus": "mixture", "tokenizer": "byte", "mixture": {"small": 1.0, "large": 3.0}}
+    written = study_file({"variants": ["none", "other"], "data": data}).read_text()
+    written = written.replace('variants = ["none", "other"]\n', "").replace("\nsmall =", f"\n'{small}' =")
+    written = written.replace("\nlarge =", f"\n'{large}' =")
+
+    def planned(change: str, name: str) -> tuple[int, str]:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(f"{written}\n[variants.none]\n[variants.other]\n{change}\n")
+        code, _, errors = cli("plan", path, "--out", tmp_path / name)
+        return code, " ".join(errors.split())
+
+    assert planned(f"data.mixture = {{ '{small}' = 9.0, '{large}' = 1.0 }}", "weights") == (0, "")
+    plan = Plan.read(tmp_path / "weights" / "plan.lock")
+    weights = {run.variant: [part.weight for part in run.recipe.corpus.components] for run in plan.runs if run.recipe}
+    assert weights == {"none": [0.25, 0.75], "other": [0.9, 0.1]}
+    for change, words in (
+        (f"data.mixture = {{ '{small}' = 1.0 }}", "variant 'other' holds out other text than 'none'"),
+        ("data.validation = 0.3", "variant 'other': "),
+    ):
+        code, errors = planned(change, f"refused-{len(words)}")
+        assert code != 0
+        assert words in errors
+        assert "losses on other text do not compare" in errors
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [

@@ -352,7 +352,7 @@ def test_no_record_says_where_a_corpus_or_code_lies_and_the_study_still_finds_th
 def test_neither_variants_with_texts_of_their_own_nor_their_hashes_say_where_these_lie(tmp_path):
     def sealed(folder: Path) -> tuple[Study, Plan]:
         (folder / "texts").mkdir(parents=True)
-        (folder / "texts" / "other.txt").write_text(corpus_text() + "\nmore\n")
+        (folder / "texts" / "other.txt").write_text(corpus_text())
         path = write_study(folder, {"variants": ["none", "other"]})
         text = path.read_text().replace('variants = ["none", "other"]\n', "")
         path.write_text(text + "\n[variants.none]\n\n[variants.other.data]\ncorpus = './texts/other.txt'\n")

@@ -687,17 +687,6 @@ def not_kept(runs: Iterable[Run]) -> dict[str, list[str]]:
     )
 
 
-def other_held_out(results: Results) -> list[str]:
-    """Variants that are validated on another text than the baseline, as their runs record it."""
-    texts = {
-        run.variant: (run.record.corpus.sha256, run.record.corpus.validation_bytes)
-        for run in results.runs
-        if run.record is not None and run.record.corpus is not None
-    }
-    base = texts.get(results.baseline)
-    return [name for name in results.variants if base is not None and texts.get(name, base) != base]
-
-
 def without_weights(runs: Iterable[Run]) -> list[Run]:
     """Runs that can be scored but for their weights, which were left out. Those of a sweep alone are never scored."""
     trained = [run for run in runs if run.state == "finished" and run.planned.is_scored]

@@ -591,7 +591,9 @@ def _sweep_stacks(cells: Cells, width: int) -> list[list[PlannedRun]]:
 
 
 def _check_texts_compare(study: Study, corpus: Corpus, corpora: Mapping[str, Corpus]) -> None:
-    """Refuse what arms with other texts cannot be asked: tasks, and metrics that count per token."""
+    """Refuse arms that are validated on other text, and what arms that change [data] cannot be asked: tasks, and metrics
+    that count per token.
+    """
     if not corpora:
         return
     if study.evaluation.tasks:
@@ -609,12 +611,16 @@ def _check_texts_compare(study: Study, corpus: Corpus, corpora: Mapping[str, Cor
                 f"criteria[{position}].metric: {criterion.metric!r} counts tokens, and {', '.join(others)} have another "
                 f"tokenizer than {study.baseline}; allowed: {allowed}"
             )
-    for name in others:
-        if texts[name].sha256 == base.sha256 and texts[name].validation_bytes != base.validation_bytes:
+    for name, text in texts.items():
+        if text.sha256 != base.sha256:
             raise PlanError(
-                f"variant {name!r}: {count(texts[name].validation_bytes)} bytes are held out, "
-                f"{count(base.validation_bytes)} of the baseline: bits per byte of other text do not compare. Prepare "
-                "both corpora from the same documents"
+                f"variant {name!r} holds out other text than {study.baseline!r}, and losses on other text do not compare; to "
+                "train on other text, put all texts into [data.mixture] and let the variant change their weights"
+            )
+        if text.validation_bytes != base.validation_bytes:
+            raise PlanError(
+                f"variant {name!r}: {count(text.validation_bytes)} bytes are held out, {count(base.validation_bytes)} of "
+                f"{study.baseline!r}: losses on other text do not compare. Hold out the same documents for all arms"
             )
 
 

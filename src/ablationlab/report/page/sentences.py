@@ -11,7 +11,7 @@ from ablationlab.core.format import count, count_word, number, part, percent, se
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
-from ablationlab.records.results import not_kept, other_held_out
+from ablationlab.records.results import not_kept
 from ablationlab.report.charts.stability import calm
 
 if TYPE_CHECKING:
@@ -79,14 +79,7 @@ def pairs(results: Results) -> str:
     changed = {name for name in results.variants if name != results.baseline}
     every = all(set(difference.variants) >= changed for difference in ledger.differs)
     some = f", and {'' if every else 'some pairs '}also in {_listed(also)}" if also else ""
-    other = other_held_out(results)
-    texts = (
-        f" {_listed(other)} {'is' if len(other) == 1 else 'are'} validated on another text than {results.baseline}, so a "
-        "difference is also one of the texts."
-        if other
-        else ""
-    )
-    return f"{text}. They differ in what the variant declares{some}: see Controls.{texts}"
+    return f"{text}. They differ in what the variant declares{some}: see Controls."
 
 
 def pairing(results: Results) -> str:

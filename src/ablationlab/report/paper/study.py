@@ -35,7 +35,7 @@ from ablationlab.records.analysis import (
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Calibrated, Plan, PlannedRun
 from ablationlab.records.probes import AT_THE_END
-from ablationlab.records.results import Results, other_held_out
+from ablationlab.records.results import Results
 from ablationlab.records.settings import (
     DEFAULT_REGIME,
     TUNED,
@@ -275,11 +275,6 @@ class StudyView:
         changed = [name for name in self.changed if self.plan is not None and self.plan.variants[name].data]
         texts = [(name, record.corpus) for name in changed if (record := records.get(name)) is not None]
         return [(name, text.name, text.tokenizer) for name, text in texts if text is not None]
-
-    @property
-    def other_held_out(self) -> list[str]:
-        """Arms that are validated on another text than the baseline."""
-        return other_held_out(self.results)
 
     @property
     def other_batches(self) -> bool:
