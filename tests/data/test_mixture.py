@@ -20,8 +20,10 @@ from ablationlab.data.prepared import PrepareSettings
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.data.tokens import Tokens
 from ablationlab.records.plan import Plan
+from ablationlab.records.results import Results
 from ablationlab.records.run import Result
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
+from ablationlab.report.tables.study import data_table
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.training import stack as stack_module
 from ablationlab.training.perplexity import validation_totals
@@ -192,7 +194,8 @@ def test_a_study_of_a_mixture_runs_and_records_what_was_fed(two, study_file, cli
 def test_arms_may_weigh_texts_otherwise_and_must_be_validated_on_the_same(two, study_file, cli, tmp_path):
     small, large = two
     data = {"corpus": "mixture", "tokenizer": "byte", "mixture": {"small": 1.0, "large": 3.0}}
-    written = study_file({"variants": ["none", "other"], "data": data}).read_text()
+    tiny = {"seeds": [1], "training.steps": 6, "data": data}
+    written = study_file({"variants": ["none", "other"], **tiny}).read_text()
     written = written.replace('variants = ["none", "other"]\n', "").replace("\nsmall =", f"\n'{small}' =")
     written = written.replace("\nlarge =", f"\n'{large}' =")
 
@@ -203,17 +206,24 @@ def test_arms_may_weigh_texts_otherwise_and_must_be_validated_on_the_same(two, s
         return code, " ".join(errors.split())
 
     assert planned(f"data.mixture = {{ '{small}' = 9.0, '{large}' = 1.0 }}", "weights") == (0, "")
-    plan = Plan.read(tmp_path / "weights" / "plan.lock")
-    weights = {run.variant: [part.weight for part in run.recipe.corpus.components] for run in plan.runs if run.recipe}
-    assert weights == {"none": [0.25, 0.75], "other": [0.9, 0.1]}
-    for change, words in (
-        (f"data.mixture = {{ '{small}' = 1.0 }}", "variant 'other' holds out other text than 'none'"),
-        ("data.validation = 0.3", "variant 'other': "),
-    ):
-        code, errors = planned(change, f"refused-{len(words)}")
-        assert code != 0
-        assert words in errors
-        assert "losses on other text do not compare" in errors
+    out = tmp_path / "weights"
+    assert cli("run", tmp_path / "weights.toml", "--out", out, "--workers", "1", "--no-report")[0] == 0
+    shown = data_table(Results.open(out)).csv().splitlines()
+    assert [row.split(",")[:3] for row in shown[1:]] == [
+        ["none", "small", "0.25"],
+        ["none", "large", "0.75"],
+        ["other", "small", "0.9"],
+        ["other", "large", "0.1"],
+    ]
+    code, errors = planned("data.validation = 0.3", "refused")
+    assert code != 0
+    assert "variant 'other': " in errors
+    assert "losses on other text do not compare" in errors
+    (tmp_path / "other.txt").write_text("To be, or not to be. " * 900)
+    other = study_file({"variants": {"none": {}, "other": {"data": {"corpus": "./other.txt"}}}})
+    code, _, errors = cli("plan", other, "--out", tmp_path / "texts")
+    assert code != 0
+    assert "variant 'other' holds out other text than 'none'" in " ".join(errors.split())
 
 
 @pytest.mark.parametrize(

@@ -166,26 +166,33 @@ def data_table(results: Results) -> Table | None:
     corpus = results.plan.lab_corpus if results.plan is not None else None
     if corpus is None or not corpus.components:
         return None
-    given = (given for run in results.runs if run.result is not None for given in run.result.fed)
-    fed = grouped((part.name, part.share) for part in given)
+    arms = grouped(
+        (run.record.corpus.components, run)
+        for run in results.runs
+        if run.record is not None and run.record.corpus is not None
+    ) or {corpus.components: []}
     rows: list[Cells] = []
-    for part in corpus.components:
-        share = sum(fed[part.name]) / len(fed[part.name]) if part.name in fed else None
-        seen = None if part.shared is None else part.shared.seen
-        rows.append(
-            {
-                Column("part", "Part"): Cell.name(part.name),
-                Column("weight", "Weight", "right"): Cell.of(part.weight, percent(part.weight, 1)),
-                Column("fed", "Fed", "right", printed=bool(fed)): Cell.of(share, percent(share, 1)),
-                Column("documents", "Documents", "right"): Cell.of(part.documents, count),
-                Column("train_tokens", "Training tokens", "right"): Cell.of(part.train_tokens, amount),
-                Column("validation_tokens", "Held-out tokens", "right"): Cell.of(part.validation_tokens, amount),
-                Column("duplicates", "Duplicates removed", "right"): Cell.of(
-                    part.duplicates, percent(part.duplicates, 2)
-                ),
-                Column("seen", "Held-out words in training text", "right"): Cell.of(seen, percent(seen, 2)),
-            }
-        )
+    for parts, runs in arms.items():
+        fed = grouped((part.name, part.share) for run in runs if run.result is not None for part in run.result.fed)
+        variants = ", ".join(dict.fromkeys(run.variant for run in runs))
+        for part in parts:
+            share = sum(fed[part.name]) / len(fed[part.name]) if part.name in fed else None
+            seen = None if part.shared is None else part.shared.seen
+            rows.append(
+                {
+                    Column("variants", "Variants", printed=len(arms) > 1): Cell.name(variants),
+                    Column("part", "Part"): Cell.name(part.name),
+                    Column("weight", "Weight", "right"): Cell.of(part.weight, percent(part.weight, 1)),
+                    Column("fed", "Fed", "right", printed=bool(fed)): Cell.of(share, percent(share, 1)),
+                    Column("documents", "Documents", "right"): Cell.of(part.documents, count),
+                    Column("train_tokens", "Training tokens", "right"): Cell.of(part.train_tokens, amount),
+                    Column("validation_tokens", "Held-out tokens", "right"): Cell.of(part.validation_tokens, amount),
+                    Column("duplicates", "Duplicates removed", "right"): Cell.of(
+                        part.duplicates, percent(part.duplicates, 2)
+                    ),
+                    Column("seen", "Held-out words in training text", "right"): Cell.of(seen, percent(seen, 2)),
+                }
+            )
     title = "The data: the share that each part should have and had, and what was found twice."
     return Table.of("data", title, rows, "A dash: was not looked for.")
 
