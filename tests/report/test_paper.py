@@ -30,8 +30,10 @@ from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.records.analysis import Failure
 from ablationlab.records.plan import Calibrated
+from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
+from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.convert import compiled
 from ablationlab.report.page.build import page_html
@@ -868,3 +870,35 @@ def test_diagnostics_are_the_probes_of_the_runs_and_nothing_where_there_are_none
     ratio = format.number(means["layernorm"] / means["none"])
     assert f"Residual norm entering block 1 ({ratio} times)" in text
     assert "none was tested" in text
+
+
+def test_readings_of_diverged_runs_are_neither_means_nor_charts_of_the_last_step(tmp_path):
+    """They are of the step at which a run broke, or infinite."""
+
+    def ended(variant: str, regime: str, seed: int) -> Any:
+        return None if variant == "rmsnorm" or (variant, seed) == ("layernorm", 2) else outcome(variant, regime, seed)
+
+    folder = made(tmp_path, made=study(variants=["none", "layernorm", "rmsnorm"]), outcomes=ended)
+    lengths = []
+    for run in Results.open(folder).runs:
+        path = folder / "runs" / run.id / "probes.parquet"
+        if run.state == "diverged":
+            reading = ProbeReading("norm", "input", None, math.inf if run.seed % 2 else 1e6)
+            path.write_bytes(to_parquet(run.id, [ProbeLine(step=1, probe="residual", rows=(reading,))]))
+            continue
+        write_probes(path, run.variant, run.seed)
+        rows = pq.read_table(path).to_pylist()
+        end = ("residual", "input", 60)
+        lengths += [r["value"] for r in rows if run.variant != "none" and (r["probe"], r["group"], r["step"]) == end]
+    seal_again(folder)
+    results = Results.open(folder)
+    text = prose(folder)
+    assert len(lengths) == 4
+    assert format.mean_sd(fmean(lengths), stdev(lengths)) in text
+    drawn = {figure.key: figure for figure in diagnostics(results)[0]}
+    by_depth = [row for rows in drawn["probe-residual-depth"].data.values() for row in rows]
+    assert {row["step"] for row in by_depth} == {60}
+    assert {row["variant"] for row in by_depth} == {"none", "layernorm"}
+    over_steps = [row for rows in drawn["probe-residual-input"].data.values() for row in rows]
+    assert 1e6 in {row["y"] for row in over_steps}
+    assert all(math.isfinite(row["y"]) for row in over_steps)

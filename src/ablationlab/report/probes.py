@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,7 +37,8 @@ ProbeValues = Mapping[tuple[str, str], list[ProbeValue]]
 def read_probes(results: Results, wanted: Iterable[tuple[str, str]]) -> tuple[ProbeValues, dict[str, list[str]]]:
     """(probe, measure) -> values of every compared run that has them; probe -> what went wrong, run by run, files included.
 
-    The gate's runs and a sweep's other rates do not enter: an arm would be measured on other seeds than its partner.
+    The gate's runs and a sweep's other rates do not enter: an arm would be measured on other seeds than its partner. Nor does
+    a reading that is no finite number, as those of a run that diverges are.
     """
     values: dict[tuple[str, str], list[ProbeValue]] = {key: [] for key in wanted}
     failures: dict[str, list[str]] = {}
@@ -49,6 +51,15 @@ def read_probes(results: Results, wanted: Iterable[tuple[str, str]]) -> tuple[Pr
         for probe, failure in table.failures.items():
             failures.setdefault(probe, []).append(f"{run.id}: step {failure.step}: {failure.error}")
         for step, probe, row in table.rows:
-            if (probe, row.measure) in values and row.value == row.value:
+            if (probe, row.measure) in values and math.isfinite(row.value):
                 values[probe, row.measure].append(ProbeValue(run, step, row.group, row.at, row.value))
     return {key: measured for key, measured in values.items() if measured}, failures
+
+
+def at_the_end(readings: Iterable[ProbeValue]) -> list[ProbeValue]:
+    """Those of each run's last step. Runs that diverged have none: theirs are of another step than the others'."""
+    there = [reading for reading in readings if reading.run.state != "diverged"]
+    last: dict[str, int] = {}
+    for reading in there:
+        last[reading.run.id] = max(reading.step, last.get(reading.run.id, 0))
+    return [reading for reading in there if reading.step == last[reading.run.id]]

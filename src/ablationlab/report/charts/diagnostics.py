@@ -24,7 +24,7 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.probes import ProbeValue, depth_of, read_probes
+from ablationlab.report.probes import ProbeValue, at_the_end, depth_of, read_probes
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
@@ -92,10 +92,7 @@ def _rows(view: ProbeChart, readings: list[ProbeValue], regime: str) -> list[dic
         steps = set(thinned(sorted({reading.step for reading in there}), max(10, MOST_POINTS // max(1, runs))))
         there = [reading for reading in there if reading.step in steps]
     else:
-        last: dict[str, int] = {}
-        for reading in there:
-            last[reading.run.id] = max(reading.step, last.get(reading.run.id, 0))
-        there = [reading for reading in there if reading.step == last[reading.run.id]]
+        there = at_the_end(there)
         if view.over == "values" and len(there) > MOST_POINTS:
             chosen = sorted({reading.run.id for reading in there})[: max(1, MOST_POINTS // 128)]
             there = [reading for reading in there if reading.run.id in chosen]

@@ -50,7 +50,7 @@ from ablationlab.records.settings import looks_like_path as is_path
 from ablationlab.records.verdict import Cost, HypothesisVerdict, Rule, VariantVerdict, Verdict
 from ablationlab.report.designs import calibrated_lines, design_lines
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.probes import depth_of, read_probes
+from ablationlab.report.probes import at_the_end, depth_of, read_probes
 from ablationlab.report.tables.comparisons import split
 from ablationlab.stats.results import CaveatCode
 
@@ -565,7 +565,7 @@ class StudyView:
 
     @cached_property
     def probes(self) -> list[LastReading]:
-        """The last readings of the first regime, per chart that the plan declares over steps or depth."""
+        """The last readings of the first regime, per chart that the plan declares over steps or depth, without diverged runs."""
         if self.trained is None:
             return []
         charts = [(name, chart) for name, probe in self.trained.probes.items() for chart in probe.charts]
@@ -573,14 +573,15 @@ class StudyView:
         readings, _ = read_probes(self.results, {(name, chart.measure) for name, chart in shown})
         values: dict[str, dict[str, list[float]]] = {}
         for name, chart in shown:
-            by_run = grouped(
-                (reading.run.id, reading)
+            of_chart = [
+                reading
                 for reading in readings.get((name, chart.measure), ())
                 if reading.run.regime == self.regimes[0] and (chart.over == "depth" or reading.group == chart.group)
-            )
+            ]
+            by_run = grouped((reading.run.id, reading) for reading in at_the_end(of_chart))
             label = chart.title if chart.over == "steps" else f"{chart.title.removesuffix(AT_THE_END)}: last block"
             for of_run in by_run.values():
-                last = max(of_run, key=lambda reading: (reading.step, depth_of(reading.group) or 0))
+                last = max(of_run, key=lambda reading: depth_of(reading.group) or 0)
                 values.setdefault(label, {}).setdefault(last.run.variant, []).append(last.value)
         return [
             LastReading(
