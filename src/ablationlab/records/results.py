@@ -41,7 +41,7 @@ from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ablationlab.records.analysis import Analysis, Comparison, Seed
+    from ablationlab.records.analysis import Analysis, Comparison, LedgerInput, Seed
     from ablationlab.records.energy import Energy
     from ablationlab.records.replication import Replication
     from ablationlab.records.run import FloatArray
@@ -543,19 +543,13 @@ class Results:
         return self.plan is not None and self.plan.study.trainer is not None
 
     @property
-    def shared_inputs(self) -> tuple[str, ...]:
-        """What both runs of every pair are known to share beside the seed."""
+    def shared_inputs(self) -> tuple[LedgerInput, ...]:
+        """Which of data order and initial weights both runs of every pair are known to share."""
         from ablationlab.records.analysis import LedgerInput
 
         ledger = self.analysis.ledger if self.analysis is not None else None
         shared = () if ledger is None else ledger.shared
-        declared = {} if self.plan is None else self.plan.variants
-        own = any(declared[name].parameters for name in self.variants if name in declared)
-        known = {
-            LedgerInput.ORDER: "data order",
-            LedgerInput.START: f"initial weights{' that both have' if own else ''}",
-        }
-        return tuple(words for name, words in known.items() if name in shared)
+        return tuple(name for name in (LedgerInput.ORDER, LedgerInput.START) if name in shared)
 
     @property
     def name(self) -> str:

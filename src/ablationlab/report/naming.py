@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan
-from ablationlab.records.results import Run
+from ablationlab.records.results import Results, Run
 
 #: Metrics of a run that are shown at a glance.
 MOST_METRICS = 6
@@ -19,6 +19,17 @@ def main_metrics(runs: Sequence[Run], plan: Plan) -> list[str]:
     asked = [criterion.metric for criterion in criteria]
     own = [name for name in recorded if name in plan.metrics and plan.metrics[name].derived_from is None]
     return [name for name in dict.fromkeys((*asked, *own)) if name in recorded][:MOST_METRICS]
+
+
+def shared_inputs(results: Results) -> list[str]:
+    """What both runs of every pair share beside the seed; of initial weights, those that both have."""
+    from ablationlab.records.analysis import LedgerInput
+
+    declared = {} if results.plan is None else results.plan.variants
+    own = any(declared[name].parameters for name in results.variants if name in declared)
+    return [
+        f"{name} that both have" if own and name == LedgerInput.START else name.value for name in results.shared_inputs
+    ]
 
 
 def printed_unit(unit: str) -> str:

@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 
 from ablationlab.core.format import count
+from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
 from ablationlab.records.table_curves import TableRun
@@ -214,7 +215,7 @@ def _drawn(results: Results, regime: str) -> str:
 
 def _gap(results: Results, runs: Sequence[Run | TableRun], regime: str) -> Figure | None:
     """loss(variant) - loss(baseline) on the same batch of the same seed; None where the batches may be others."""
-    if "data order" not in results.shared_inputs:
+    if LedgerInput.ORDER not in results.shared_inputs:
         return None
     every, runs = runs, [run for run in runs if not isinstance(run, ResultRun) or run.whole]
     base = {run.seed: run for run in runs if run.variant == results.baseline}

@@ -30,7 +30,7 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.naming import as_title, axis, printed_unit
+from ablationlab.report.naming import as_title, axis, printed_unit, shared_inputs
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -203,7 +203,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         title = f"Differences in {name}, unpaired"
         marks = [f"Diamond and bar: difference of the two means and its {at} interval ({first.interval}); {better}."]
     else:
-        alike_in = "".join(f", same {name}" for name in results.shared_inputs)
+        alike_in = "".join(f", same {name}" for name in shared_inputs(results))
         title = f"Paired differences in {name}"
         marks = [
             f"Small marks: one pair of runs each, same seed{alike_in}.",

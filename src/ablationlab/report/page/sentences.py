@@ -13,6 +13,7 @@ from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import not_kept
 from ablationlab.report.charts.stability import calm
+from ablationlab.report.naming import shared_inputs
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
@@ -71,7 +72,7 @@ def pairs(results: Results) -> str:
     ledger = results.analysis.ledger if results.analysis is not None else None
     if ledger is None:
         return "Runs are paired by their seed. What else both runs of a pair share is not known."
-    parts = ["the seed", *(f"the {name}" for name in results.shared_inputs)]
+    parts = ["the seed", *(f"the {name}" for name in shared_inputs(results))]
     text = f"Both runs of a pair share {_listed(parts)}"
     if ledger.not_reported:
         return f"{text}. Not reported by the trainer, so not checked: {', '.join(ledger.not_reported)}."

@@ -565,7 +565,7 @@ class StudyView:
 
     @cached_property
     def probes(self) -> list[LastReading]:
-        """The last readings of the first regime, per chart that the plan declares over steps or depth, without diverged runs."""
+        """The last readings of the first regime, per chart over steps or depth that the plan has; diverged runs have none."""
         if self.trained is None:
             return []
         charts = [(name, chart) for name, probe in self.trained.probes.items() for chart in probe.charts]
