@@ -43,9 +43,9 @@ def test_loss_and_accuracy_are_those_of_the_validation_pass_of_training():
     totals = validation_totals(mine.params, MODEL, mine.fronts, torch.from_numpy(TEXT), torch.float32)
     for run, part in enumerate(parts()):
         expected = run_metrics(totals, run, len(TEXT) - 1)
-        assert part.loss == pytest.approx(expected["validation_loss"], rel=1e-6)
-        assert part.accuracy == pytest.approx(expected["next_token_accuracy"])
-        assert part.bits_per_byte == pytest.approx(expected["bits_per_byte"], rel=1e-6)
+        assert part.loss == pytest.approx(expected.validation_loss, rel=1e-6)
+        assert part.accuracy == pytest.approx(expected.next_token_accuracy)
+        assert part.bits_per_byte == pytest.approx(expected.bits_per_byte, rel=1e-6)
         assert part.tokens == len(TEXT) - 1
 
 

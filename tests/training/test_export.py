@@ -60,9 +60,9 @@ def test_a_loaded_run_scores_what_its_result_says(results, variant):
     totals = validation_totals(params, model.config, [model.config.front], validation, torch.float32)
     result = Result.read(run_of(results, variant) / "result.json")
     found = run_metrics(totals, 0, model.record.corpus.validation_bytes)
-    for name, value in found.items():
+    for name, value in found._asdict().items():
         assert value == pytest.approx(result.metrics[name], rel=1e-6), name
-    assert set(result.metrics) == {*found, "final_gradient_norm"}
+    assert set(result.metrics) == {*found._fields, "final_gradient_norm"}
     assert result.metrics["final_gradient_norm"] > 0
 
 

@@ -15,6 +15,7 @@ from ablationlab.records.results import read_runs
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import check_ledger
+from ablationlab.training.perplexity import RunMetrics
 from conftest import read_metrics
 
 STUDY = """
@@ -91,6 +92,7 @@ def test_a_run_whose_loss_is_not_finite_ends_as_diverged_with_its_step_and_the_o
         assert 1 < result.steps < 10
         assert result.divergence.step == result.steps
         assert result.divergence.metric in ("loss", "gradient_norm")
+        assert set(result.metrics) == {*RunMetrics._fields, "final_gradient_norm"}
         assert set(result.metrics.values()) == {None}
         last = read_metrics(results.run(run.id).metrics)[-1]
         assert not (math.isfinite(last.loss) and math.isfinite(last.gradient_norm))

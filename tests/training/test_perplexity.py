@@ -36,25 +36,25 @@ def test_every_token_but_the_first_is_scored_once_with_the_context_before_it():
             hits.append(int(logits.argmax()) == int(TEXT[target]))
             norms.append(float(forward.embed(TEXT[None, None, start:target])[0, 0, -1].norm()))
         found = run_metrics(totals, run, validation_bytes=50)
-        assert found["validation_loss"] == pytest.approx(np.mean(nll), rel=1e-5)
-        assert found["perplexity"] == pytest.approx(math.exp(np.mean(nll)), rel=1e-4)
-        assert found["bits_per_byte"] == pytest.approx(sum(nll) / math.log(2) / 50, rel=1e-5)
-        assert found["next_token_accuracy"] == pytest.approx(np.mean(hits))
-        assert found["mean_embedding_norm"] == pytest.approx(np.mean(norms), rel=1e-5)
+        assert found.validation_loss == pytest.approx(np.mean(nll), rel=1e-5)
+        assert found.perplexity == pytest.approx(math.exp(np.mean(nll)), rel=1e-4)
+        assert found.bits_per_byte == pytest.approx(sum(nll) / math.log(2) / 50, rel=1e-5)
+        assert found.next_token_accuracy == pytest.approx(np.mean(hits))
+        assert found.mean_embedding_norm == pytest.approx(np.mean(norms), rel=1e-5)
 
 
 def test_a_model_that_knows_nothing_has_the_loss_of_a_uniform_guess():
     params = {name: torch.zeros_like(value) for name, value in weights(1).items()}
     found = run_metrics(validation_totals(params, MODEL, [MODEL.front], TEXT, torch.float32), 0, len(TEXT) - 1)
-    assert found["validation_loss"] == pytest.approx(math.log(13))
-    assert found["perplexity"] == pytest.approx(13)
-    assert found["bits_per_byte"] == pytest.approx(math.log2(13))
+    assert found.validation_loss == pytest.approx(math.log(13))
+    assert found.perplexity == pytest.approx(13)
+    assert found.bits_per_byte == pytest.approx(math.log2(13))
 
 
 def test_embedding_norm_is_that_of_the_vectors_entering_block_1():
     model = VARIANTS["rmsnorm-nogain"].apply(MODEL)
     totals = validation_totals(weights(1), model, [model.front], TEXT, torch.float32)
-    assert run_metrics(totals, 0, 1)["mean_embedding_norm"] == pytest.approx(math.sqrt(16), rel=1e-4)
+    assert run_metrics(totals, 0, 1).mean_embedding_norm == pytest.approx(math.sqrt(16), rel=1e-4)
 
 
 def test_batching_changes_nothing_but_rounding(monkeypatch):

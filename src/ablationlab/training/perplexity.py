@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,14 +87,24 @@ def spans(tokens: Tensor, batch: Sequence[Window], context: int) -> Tensor:
     return tokens[at.clamp(max=len(tokens) - 1)]
 
 
-def run_metrics(totals: Totals, run: int, validation_bytes: int) -> dict[str, float]:
-    """The language-modelling metrics of one run of the stack."""
+class RunMetrics(NamedTuple):
+    """The language-modelling metrics of one run of a stack; a run that diverged has null for each."""
+
+    validation_loss: float
+    perplexity: float
+    bits_per_byte: float
+    next_token_accuracy: float
+    mean_embedding_norm: float
+
+
+def run_metrics(totals: Totals, run: int, validation_bytes: int) -> RunMetrics:
+    """The metrics of one run of the stack."""
     nll = float(totals.nll_R[run])
     loss = nll / totals.tokens
-    return {
-        "validation_loss": loss,
-        "perplexity": math.exp(min(loss, 700.0)),
-        "bits_per_byte": nll / math.log(2) / validation_bytes,
-        "next_token_accuracy": float(totals.hits_R[run]) / totals.tokens,
-        "mean_embedding_norm": float(totals.norm_R[run]) / totals.tokens,
-    }
+    return RunMetrics(
+        validation_loss=loss,
+        perplexity=math.exp(min(loss, 700.0)),
+        bits_per_byte=nll / math.log(2) / validation_bytes,
+        next_token_accuracy=float(totals.hits_R[run]) / totals.tokens,
+        mean_embedding_norm=float(totals.norm_R[run]) / totals.tokens,
+    )

@@ -42,7 +42,7 @@ from ablationlab.stats.stability import EarlyWarning, StackWatch, measure_curve
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import AppendLog, MetricsLog, Saved, kept_part
 from ablationlab.training.finished import FinishedRun, own_metrics
-from ablationlab.training.perplexity import Totals, run_metrics
+from ablationlab.training.perplexity import RunMetrics, Totals, run_metrics
 from ablationlab.training.probes.stack_probes import StackProbes, kept_probes
 
 
@@ -108,16 +108,6 @@ def _order(seed: int, corpus: Corpus, steps: int, batch: int, context: int) -> s
     return planned_data_order(seed, corpus, steps=steps, batch=batch, context=context)
 
 
-FINAL_METRICS = (
-    "validation_loss",
-    "perplexity",
-    "bits_per_byte",
-    "next_token_accuracy",
-    "final_gradient_norm",
-    "mean_embedding_norm",
-)
-
-
 @dataclass
 class RunState:
     """One member of a stack."""
@@ -178,10 +168,12 @@ class RunState:
             self.divergence = Divergence.of(last_step, "validation_loss", float(totals.nll_R[slot]))
         steps = self.divergence.step if self.divergence else last_step
         budget = self.planned.budget
-        measured: dict[str, float | None] = dict.fromkeys([*FINAL_METRICS, *MEASURED_METRICS])
+        measured: dict[str, float | None] = dict.fromkeys(
+            [*RunMetrics._fields, "final_gradient_norm", *MEASURED_METRICS]
+        )
         failures: dict[str, MetricFailure] = {}
         if totals is not None and self.divergence is None:
-            measured |= run_metrics(totals, slot, corpus.record.validation_bytes)
+            measured |= run_metrics(totals, slot, corpus.record.validation_bytes)._asdict()
             measured["final_gradient_norm"] = self.last_norm
             if len(MEASURED_METRICS):
                 values, failures = own_metrics(finished_run(self.planned, self.folder, saved, corpus))
