@@ -29,10 +29,9 @@ from ablationlab.core import format
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.records.analysis import Failure
-from ablationlab.records.plan import Calibrated
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
-from ablationlab.records.settings import StudyText
+from ablationlab.records.settings import Calibrate, StudyText
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.convert import compiled
@@ -564,9 +563,12 @@ def test_a_gain_on_one_kind_of_failure_stands_beside_what_all_kinds_together_do_
 
 def test_a_regime_is_described_with_the_value_that_its_calibration_found():
     training = {"lr": 0.003, "betas": [0.95, 0.9], "clip": "off"}
-    found = Calibrated(setting="training.betas[1]", value=0.640625, tries=())
-    assert study_module._calibrated(training, found)["betas"] == [0.95, 0.641]
-    assert study_module._calibrated(training, found.model_copy(update={"setting": "training.lr"}))["lr"] == 0.640625
+    asked = Calibrate(setting="training.betas[1]", low=0.5, high=0.99, seeds=(1, 2, 3))
+    assert study_module._calibrated(training, asked, 0.640625)["betas"] == [0.95, "0.641"]
+    assert (
+        study_module._calibrated(training, asked.model_copy(update={"setting": "training.lr"}), 0.640625)["lr"]
+        == 0.640625
+    )
     assert training["betas"] == [0.95, 0.9]
 
 

@@ -672,14 +672,20 @@ class Calibrate(Frozen):
             raise ValueError(f"low = {in_figures(self.low)} has no logarithm; use scale = 'linear'")
         return self
 
+    @property
+    def place(self) -> tuple[str, str, int | None]:
+        """Where the setting is: its table, its key there, and its position where the key holds a list."""
+        part, _, name = self.setting.partition(".")
+        key, _, index = name.rstrip("]").partition("[")
+        return part, key, int(index) if index else None
+
     def written(self, model: ModelConfig, training: TrainingConfig, value: float) -> tuple[ModelConfig, TrainingConfig]:
         """Model and training with the setting at a value; a whole number stays one."""
         tables = {"model": model.model_dump(mode="json"), "training": training.model_dump(mode="json")}
-        part, _, name = self.setting.partition(".")
-        key, _, index = name.rstrip("]").partition("[")
+        part, key, index = self.place
         before = getattr(model if part == "model" else training, key)
-        if index:
-            tables[part][key] = [value if str(i) == index else item for i, item in enumerate(before)]
+        if index is not None:
+            tables[part][key] = [value if i == index else item for i, item in enumerate(before)]
         else:
             tables[part][key] = round(value) if isinstance(before, int) else value
         return validated(ModelConfig, tables["model"]), validated(TrainingConfig, tables["training"])

@@ -67,9 +67,9 @@ def settled(calibrate: Calibrate, tries: Sequence[Try]) -> Calibrated:
 
 def _is_whole(study: Study, regime: str, calibrate: Calibrate) -> bool:
     """Whether the setting is a whole number, as layers are."""
-    part, _, name = calibrate.setting.partition(".")
+    part, key, _ = calibrate.place
     model, training = study.in_regime(regime)
-    return isinstance((model if part == "model" else training).model_dump().get(name), int)
+    return isinstance(getattr(model if part == "model" else training, key), int)
 
 
 def try_study(study: Study, regime: str, value: float) -> Study:

@@ -40,6 +40,7 @@ from ablationlab.records.settings import (
     DEFAULT_REGIME,
     TUNED,
     Author,
+    Calibrate,
     FrontEnd,
     ModelConfig,
     StudyText,
@@ -229,8 +230,9 @@ class StudyView:
         found = []
         for name, regime in self.plan.study.regimes.items():
             training = dict(regime.training)
-            if (found_by := self.plan.calibrations.get(name)) is not None:
-                training = _calibrated(training, found_by)
+            found_by = self.plan.calibrations.get(name)
+            if found_by is not None and regime.calibrate is not None:
+                training = _calibrated(training, regime.calibrate, found_by.value)
             settings = [*_flat(regime.model), *_flat(training)]
             if settings:
                 found.append((name, regime.meaning, settings))
@@ -806,17 +808,14 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[str]:
     return settings
 
 
-def _calibrated(training: Mapping[str, Any], found: Calibrated) -> dict[str, Any]:
+def _calibrated(training: Mapping[str, Any], calibrate: Calibrate, value: float) -> dict[str, Any]:
     """The training settings of a regime with the value that its calibration found, in a list at its place."""
-    table, _, key = found.setting.partition(".")
-    name, _, place = key.partition("[")
-    if table != "training" or name not in training:  # a sentence of its own tells it
+    table, key, place = calibrate.place
+    if table != "training" or key not in training:  # a sentence of its own tells it
         return dict(training)
-    if not place:
-        return {**training, name: found.value}
-    values = list(training[name])
-    values[int(place.rstrip("]"))] = float(f"{found.value:.3g}")
-    return {**training, name: values}
+    if place is None:
+        return {**training, key: value}
+    return {**training, key: [format.number(value) if i == place else item for i, item in enumerate(training[key])]}
 
 
 def _value(value: object) -> str:
