@@ -57,7 +57,7 @@ def mixed(results: Results, shared: Shared | None, overlap: str | None) -> Resul
         for name, weight in (("news", 0.7), ("speeches_#1", 0.3))
     )
     assert results.plan is not None
-    changes = {"name": "mixture", "source": "0.7 news + 0.3 speeches_#1", "components": parts, "overlap": overlap}
+    changes = {"name": "mixture", "source": "as it was sealed", "components": parts, "overlap": overlap}
     corpus = results.plan.corpus.model_copy(update=changes)
     return results.changed(plan=results.plan.model_copy(update={"lab_corpus": corpus}))
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
-from ablationlab.core.format import count
+from ablationlab.core.format import count, number
 from ablationlab.data.documents import open_documents
 from ablationlab.data.overlap import SplitCorpus, find_overlap
 from ablationlab.data.prepare import SHARD_TOKENS, prepare
@@ -244,7 +244,7 @@ def load_component(corpus: str, weight: float, config: DataConfig) -> TokenizedC
         raise DataError(
             f"corpus {corpus}: data.validation = {config.validation} holds out {count(held_out)} tokens, and every run is "
             f"validated on all of them; at most {count(LONGEST_VALIDATION)} are allowed: use "
-            f"{0.95 * LONGEST_VALIDATION / manifest.tokens:.2g} or less"  # also after rounding to two digits
+            f"{number(0.95 * LONGEST_VALIDATION / manifest.tokens, 2)} or less"  # also after rounding to two digits
         )
     tokenizer = manifest.tokenizer.make()
     validation = prepared.tokens[cut : manifest.tokens]

@@ -71,7 +71,8 @@ def _rates(plan: Plan) -> str:
 def _corpus(corpus: Corpus) -> str:
     """How its text becomes tokens; of a mixture also what is mixed, by weight."""
     vocabulary = f"{corpus.tokenizer}, {count(corpus.vocabulary)} tokens"
-    return f"{corpus.source}; {vocabulary}" if len(corpus.components) > 1 else vocabulary
+    mixed = " + ".join(f"{setting(component.weight)} {component.name}" for component in corpus.components)
+    return f"{mixed}; {vocabulary}" if len(corpus.components) > 1 else vocabulary
 
 
 def runs_words(results: Results) -> str:
