@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 #: Of more names than this, an error lists those most like the one that was given.
 _MOST_ALLOWED = 12
@@ -48,9 +48,10 @@ def _remade(kind: type[AblationLabError], args: tuple[Any, ...], state: dict[str
     return error
 
 
-#: What a problem says that a reader of study files looks closer at.
-UNKNOWN_KEY: Final = "unknown key"
+#: What a problem says of a value of another type.
 WRONG_TYPE: Final = "has the wrong type"
+#: What a reader of study files looks closer at; all other problems have no kind.
+ProblemKind = Literal["unknown-key", "unknown-name", "table-for-value"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Problem:
     value: str | None = None
     allowed: str | None = None
     nearest: str | None = None
-    is_unknown_name: bool = False
+    kind: ProblemKind | None = None
 
     @classmethod
     def unknown(cls, key: str, kind: str, name: str, allowed: Iterable[str]) -> Problem:
@@ -71,7 +72,7 @@ class Problem:
         if len(known) > _MOST_ALLOWED:
             alike = get_close_matches(name, known, n=_MOST_ALLOWED, cutoff=0)
             shown = [*(other for other in known if other in alike), f"and {len(known) - len(alike)} more"]
-        return cls(key, f"unknown {kind}", repr(name), ", ".join(shown), nearest(name, known), True)
+        return cls(key, f"unknown {kind}", repr(name), ", ".join(shown), nearest(name, known), "unknown-name")
 
     def under(self, prefix: str) -> Problem:
         """The same problem inside a table."""

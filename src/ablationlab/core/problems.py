@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from ablationlab.core.errors import UNKNOWN_KEY, WRONG_TYPE, Problem, UnknownNameError, nearest
+from ablationlab.core.errors import WRONG_TYPE, Problem, UnknownNameError, nearest
 
 _LONGEST_VALUE = 80
 
@@ -24,7 +25,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], data: Any) -> li
         if detail["type"] in _BRANCHES and problem.key in by_key:
             earlier = by_key[problem.key]
             allowed = " or ".join(dict.fromkeys(filter(None, (earlier.allowed, problem.allowed))))
-            problem = Problem(problem.key, earlier.message, problem.value, allowed, earlier.nearest or problem.nearest)
+            problem = replace(earlier, value=problem.value, allowed=allowed, nearest=earlier.nearest or problem.nearest)
         by_key[problem.key if detail["type"] != "value_error" else f"{problem.key}:{problem.message}"] = problem
     return list(by_key.values())
 
@@ -58,7 +59,8 @@ def _problem(detail: Any, location: tuple[str | int, ...], model: type[BaseModel
     value = _shown(detail.get("input"))
     if kind == "extra_forbidden":
         allowed = _fields(model, location[:-1])
-        return Problem(key, UNKNOWN_KEY, None, ", ".join(allowed), nearest(str(location[-1]), allowed))
+        near = nearest(str(location[-1]), allowed)
+        return Problem(key, "unknown key", None, ", ".join(allowed), near, "unknown-key")
     if kind == "missing":
         return Problem(key, "is missing")
     if kind == "literal_error":
@@ -72,7 +74,8 @@ def _problem(detail: Any, location: tuple[str | int, ...], model: type[BaseModel
         return Problem(key, str(cause))
     if kind.endswith(("_type", "_parsing")):
         wanted = _WANTED.get(kind, detail["msg"].removeprefix("Input should be "))
-        return Problem(key, WRONG_TYPE, value, wanted)
+        is_table = isinstance(detail["input"], Mapping)
+        return Problem(key, WRONG_TYPE, value, wanted, kind="table-for-value" if is_table else None)
     if kind in _BOUNDS:
         return Problem(key, "is out of range", value, f"{_BOUNDS[kind][0]} {context[_BOUNDS[kind][1]]}")
     if kind == "finite_number":

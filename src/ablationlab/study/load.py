@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ablationlab.core.code import CodeFile, using
 from ablationlab.core.code import load as load_code
-from ablationlab.core.errors import UNKNOWN_KEY, WRONG_TYPE, AblationLabError, CodeError, Problem, StudyError, nearest
+from ablationlab.core.errors import AblationLabError, CodeError, Problem, StudyError, nearest
 from ablationlab.core.format import count
 from ablationlab.core.paths import user_path, with_home
 from ablationlab.core.problems import problems_of
@@ -107,9 +107,9 @@ _ACTIVATIONS = ("activation", "activation_function", "hidden_act", "nonlinearity
 def _part_by_name(problem: Problem) -> Problem:
     """A part that is given as other programs have it, answered with how it is written here."""
     setting = problem.key.rpartition(".")[2]
-    if setting in _ACTIVATIONS and problem.message == UNKNOWN_KEY:
+    if setting in _ACTIVATIONS and problem.kind == "unknown-key":
         return replace(problem, allowed=f"mlp, which names the activation: {', '.join(MLPS)}", nearest="mlp")
-    if setting not in PARTS or problem.message != WRONG_TYPE or not str(problem.value).startswith("{"):
+    if setting not in PARTS or problem.kind != "table-for-value":
         return problem
     beside = [name for name in ModelConfig.model_fields if name.startswith(f"{setting}_")]
     beside = [f"model.{name}" for name in beside] + ["model.options for a part of your own"]
@@ -120,7 +120,7 @@ def _part_by_name(problem: Problem) -> Problem:
 
 def _may_be_of_code(problem: Problem) -> bool:
     """Whether it may be gone once the study's own code, which could not be run, registers what it should."""
-    return problem.is_unknown_name or problem.key == "metrics"
+    return problem.kind == "unknown-name" or problem.key == "metrics"
 
 
 def _validated(data: Mapping[str, Any]) -> tuple[Study | None, list[Problem]]:
@@ -189,7 +189,7 @@ def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _where_written(problem: Problem) -> Problem:
-    if problem.message == UNKNOWN_KEY and "." not in problem.key:
+    if problem.kind == "unknown-key" and "." not in problem.key:
         allowed = [*(key for key in Study.model_fields if key != "tables"), *TRAINER_KEYS]
         return replace(problem, allowed=", ".join(allowed), nearest=nearest(problem.key, allowed))
     key = re.sub(r"^trainer\.(settings\.)?(?!name$)", "", problem.key).replace("trainer.name", "trainer")
