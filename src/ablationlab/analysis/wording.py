@@ -854,10 +854,10 @@ def _hypothesis_reason(analysis: Analysis, verdict: HypothesisVerdict) -> tuple[
 
 
 def _worse_and_smoother(
-    analysis: Analysis, comparison: Comparison, norms: Sequence[Comparison], gains: Sequence[StabilityGain]
+    analysis: Analysis, comparison: Comparison, measures: Sequence[Comparison], gains: Sequence[StabilityGain]
 ) -> str:
     """A variant that is worse although it trains more smoothly: the differences; their intervals are in the table."""
-    how = [f"{name_of(norm)} {change(norm)}" for norm in norms] + [failing(gain) for gain in gains]
+    how = [f"{name_of(measure)} {change(measure)}" for measure in measures] + [failing(gain) for gain in gains]
     where = f" in {comparison.regime}" if len(analysis.regimes) > 1 else ""
     return (
         f"{comparison.variant}{where} is worse ({_where(comparison)} {change(comparison)}, "

@@ -169,8 +169,8 @@ def _worse_though_smoother(analysis: Analysis, hypothesis: Hypothesis) -> Judgem
     both = [(comparison, *smoother[comparison.id]) for comparison in worse if any(smoother[comparison.id])]
     if both:
         parts: list[Comparison | StabilityGain] = []
-        for comparison, norms, gains in both:
-            parts += [comparison, *norms, *gains]
+        for comparison, measures, gains in both:
+            parts += [comparison, *measures, *gains]
         return _judged("supported", HypothesisReason.WORSE_AND_SMOOTHER, *parts)
     if worse:
         return _judged("undecided", HypothesisReason.WORSE_NOT_SMOOTHER, *worse)

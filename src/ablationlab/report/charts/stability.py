@@ -37,14 +37,15 @@ if TYPE_CHECKING:
     from ablationlab.records.analysis import ArmSurvival
     from ablationlab.records.results import Results
 
+UNFINISHED = "not finished"
 ENDS = {
     "steady": CALM[0],
     "spiked": WARN[0],
     "ended worse": HUES[7][0],
     "diverged": BAD[0],
-    "not finished": GRID[0],
+    UNFINISHED: GRID[0],
 }
-MARKS = {"diverged": "D", "spiked": "S", "ended worse": "W", "not finished": "·"}
+MARKS = {"diverged": "D", "spiked": "S", "ended worse": "W", UNFINISHED: "·"}
 
 
 _SIGNS = {"steady": "blank", **{end: "a dot" if mark == "·" else mark for end, mark in MARKS.items()}}
@@ -168,7 +169,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
                 x=x,
                 y=y,
                 text=alt.Text("mark:N"),
-                color=alt.ColorValue(GROUND[0], condition={"test": "datum.end == 'not finished'", "value": QUIET[0]}),
+                color=alt.ColorValue(GROUND[0], condition={"test": f"datum.end == '{UNFINISHED}'", "value": QUIET[0]}),
             )
         )
     return (
@@ -251,7 +252,7 @@ def _ended(results: Results) -> list[dict[str, Any]]:
     for run in analysis.stability.runs:
         if run.run not in own and run.regime != TUNED and own:
             continue  # a sweep's other rates have a map of their own
-        end = {None: "not finished", True: "spiked", False: "steady"}[run.unstable]
+        end = {None: UNFINISHED, True: "spiked", False: "steady"}[run.unstable]
         end = "diverged" if run.state == "diverged" else "ended worse" if run.worse_than_start else end
         rows.append(
             {

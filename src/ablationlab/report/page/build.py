@@ -206,6 +206,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     )
     if compact is not None:
         tables["ablation_table"] = compact.html(id="ablation", caption=False)
+    context["titles"] = {**dict(SECTIONS), "paired": "Differences" if context["unpaired"] else "Paired differences"}
     context["sections"] = _sections(context, tables)
     return render(
         "page.html.j2",
@@ -374,10 +375,9 @@ CONTENT: Mapping[str, tuple[str, ...]] = {
 def _sections(context: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, str]:
     """The sections that have something to show, by key, with their titles."""
     filled = {**context, **tables}
-    titles = {**dict(SECTIONS), "paired": "Differences" if context["unpaired"] else "Paired differences"}
     return {
-        key: titles[key]
-        for key, _ in SECTIONS
+        key: title
+        for key, title in context["titles"].items()
         if context["figures"].get(key) or any(filled[name] for name in CONTENT.get(key, ()))
     }
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from ablationlab.analysis import wording
 from ablationlab.analysis.comparisons import TIMED
 from ablationlab.analysis.power import PlannedPower, StudyPower
-from ablationlab.analysis.trends import StudyTrend
+from ablationlab.analysis.trends import Scale, StudyTrend
 from ablationlab.analysis.wording import DECISIONS, ledger_words
 from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
 from ablationlab.core.grouping import grouped
@@ -284,10 +284,14 @@ def items_view(items: ItemComparison) -> Iterator[RenderableType]:
         yield _lines("Mind", list(dict.fromkeys(texts)))
 
 
+#: What the size of a study is, as the head of a column.
+_SCALES: Mapping[Scale, str] = {"parameters": "parameters", "tokens": "tokens", "matmul_flops": "FLOPs"}
+
+
 def trend_view(trend: StudyTrend) -> Iterator[RenderableType]:
     """The effect of each study by size, the trend per factor of ten, and the prediction."""
     first, fit = trend.studies[0].comparison, trend.fit
-    heads = [trend.scale.replace("matmul_flops", "FLOPs"), "pairs", "Δ", f"{percent(fit.level)} interval"]
+    heads = [_SCALES[trend.scale], "pairs", "Δ", f"{percent(fit.level)} interval"]
     rows = []
     for study in trend.studies:
         shown = study.comparison.intervals["paired-t"]
@@ -298,7 +302,7 @@ def trend_view(trend: StudyTrend) -> Iterator[RenderableType]:
     if fit.prediction is not None:
         at = difference(fit.prediction.estimate, fit.prediction.low, fit.prediction.high)
         rows.append(["predicted", count(int(fit.prediction.size)), "", at.text, at.range])
-    title = f"{first.metric}, {first.variant} − {first.reference}, over {trend.scale}"
+    title = f"{first.metric}, {first.variant} − {first.reference}, over {_SCALES[trend.scale]}"
     yield Table.simple(title, ["study", *heads], rows, heads).terminal()
     yield Text(
         f"Trend {p_clause(fit.p)} (t, {count(fit.degrees_of_freedom)} degrees of freedom). "
