@@ -199,7 +199,11 @@ class Declaration(StoredValue):
     data: dict[str, Any] = Field(default_factory=dict)
 
     def formula_in(self, model: ModelConfig | None) -> str:
-        """The formula, unless it has an E_pos and *model* adds no position to the embedding."""
+        """The formula, unless it has an E_pos and *model* adds no position to the embedding.
+
+        E_pos is a sign of formulas (docs/variants.md). No rule by settings replaces it: ``RMSNorm(E_tok)``, which is true
+        without positions, changes the same settings.
+        """
         added = model is None or model.position in ("learned", "sinusoidal")
         return self.formula if added or "E_pos" not in self.formula else ""
 

@@ -48,6 +48,8 @@ class Kind:
     one_regime: bool = False  # with several, the chart shows one of them and another chart shows all
 
 
+# Two charts of probes are named because a paper has room for few, and for these it has words; the table of last readings has
+# all that are over steps or depth. No criterion names a probe that could choose others, and sealed plans do not say which.
 KINDS = (
     Kind("paired-", "results", height=150, one_regime=True),
     Kind("curve-loss", "results", height=145),
