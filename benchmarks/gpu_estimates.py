@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from scipy.optimize import lsq_linear
 
-from ablationlab.instrument.costing.hardware import ACCELERATORS, CALIBRATION, Accelerator, Precision
+from ablationlab.instrument.costing.hardware import ACCELERATORS, CALIBRATION, Accelerator
 from ablationlab.instrument.costing.step import Shape
 from ablationlab.model.device import compute_dtype, prepare
+from ablationlab.model.machine import Precision
 from ablationlab.records.plan import Execution
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, validated
 from ablationlab.training.stack import FEED, Member, Stack
