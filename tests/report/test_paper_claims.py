@@ -19,11 +19,13 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Declaration
 from ablationlab.records.results import Results
 from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
+from ablationlab.report.charts.theme import BAD, GOOD
 from ablationlab.report.convert import fullest, typst_compiler
 from ablationlab.report.page.sentences import stability
 from ablationlab.report.paper import sources, write_programme
 from ablationlab.report.paper.build import Context, read_template
 from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
+from ablationlab.report.paper.figures import forest_of
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
 from ablationlab.report.paper.study import front_words, norm_formula, setting_words
@@ -400,6 +402,12 @@ def test_the_abstract_counts_every_registered_place_at_which_stability_may_be_sh
         "runs were unstable, a gain in stability is shown in two of four registered comparisons of stability"
         in said(document(*programme, folder))
     )
+
+
+def test_a_verdict_has_the_colour_that_it_has_on_the_page(programme):
+    colour = forest_of([Results.open(folder) for folder in programme]).chart.to_dict()["layer"][1]["encoding"]["color"]
+    colours = dict(zip(colour["scale"]["domain"], colour["scale"]["range"], strict=True))
+    assert colours == {"keep the baseline": BAD[0], "adopt the variant provisionally": GOOD[0]}
 
 
 def test_numbers_of_a_programme_name_their_study(programme):

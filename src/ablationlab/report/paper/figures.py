@@ -15,11 +15,12 @@ from ablationlab.core.format import several
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.storage import slug
-from ablationlab.report.charts.theme import HUES, MANY, RULE, Figure, Tables
+from ablationlab.report.charts.theme import BAD, GOOD, HUES, MANY, RULE, WARN, Figure, Tables
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
 from ablationlab.report.paper.study import StudyView
+from ablationlab.report.tables.ablation import DECISION_TONES
 
 if TYPE_CHECKING:
     from ablationlab.report.figures import Figures
@@ -182,6 +183,10 @@ _FAR = 20
 _MOST_ROWS = 40
 
 
+#: The colours of verdicts on the page; verdicts of one colour differ in shape.
+_TONES: Mapping[str, tuple[str, str]] = {"good": GOOD, "warn": WARN, "bad": BAD}
+
+
 def _end(row: dict[str, Any]) -> float:
     return max(abs(float(row["low"])), abs(float(row["high"])))
 
@@ -244,10 +249,11 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
     kept = Tables()
     base = alt.Chart(kept(rows))
     y = alt.Y("row:N", title=None, sort=[row["row"] for row in rows]).axis(labelLimit=420, grid=True)
+    tones = {DECISIONS[decision]: _TONES[tone] for decision, tone in DECISION_TONES.items()}
     decisions = list(dict.fromkeys(row["decision"] for row in rows))
     colour = alt.Color(
         "decision:N",
-        scale=alt.Scale(domain=decisions, range=[HUES[place % len(HUES)][0] for place in range(len(decisions))]),
+        scale=alt.Scale(domain=decisions, range=[tones.get(decision, HUES[0])[0] for decision in decisions]),
         legend=alt.Legend(title=None, orient="top"),
     )
     x_axis = alt.Axis(values=_signed_powers(usual, ends[-1]), labelOverlap=False, format=",~g") if far else alt.Axis()
