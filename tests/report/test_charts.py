@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 import re
 import subprocess
@@ -101,6 +102,20 @@ def test_the_gap_is_paired_by_seed_and_step(results: Results):
     assert {row["variant"] for row in drawn} == {"layernorm", "rmsnorm"}
     # The made-up curves depend on the seed alone, so a true pair differs by nothing.
     assert max(abs(row["y"]) for row in drawn) == 0
+
+
+@pytest.mark.parametrize(("windows", "told"), [(3, "A point averages 3 of the 7 windows"), (64, "")])
+def test_the_validation_curve_says_how_much_of_the_text_it_is_of(tmp_path: Path, windows: int, told: str):
+    made(tmp_path, evaluation={"curve_every": 1, "curve_windows": windows})
+    for path in tmp_path.glob("runs/*/metrics.jsonl"):
+        head, *steps = path.read_text().splitlines()
+        lines = [json.dumps((line := json.loads(step)) | {"curve_loss": line["loss"]}) for step in steps]
+        path.write_text("\n".join([head, *lines, ""]))
+    seal_again(tmp_path)
+    captions = {figure.key: figure.printed_caption for figure in curves.curves(Results.open(tmp_path))}
+    assert told in captions["curve-curve-loss"]
+    assert ("windows" in captions["curve-curve-loss"]) == bool(told)
+    assert "windows" not in captions["curve-loss"]
 
 
 def without_metrics(folder: Path) -> Results:

@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 
 from ablationlab.core.format import count
+from ablationlab.data.batches import curve_windows, validation_windows
 from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
@@ -165,7 +166,13 @@ def _curve(
         regime=regime,
         key=f"curve-{slug(column)}",
         title=as_title(metric_name(name)),
-        sentences=(*_BAND, _thinning(column, grid, steps, runs), _levels(levels), _drawn(results, regime)),
+        sentences=(
+            *_BAND,
+            _windows(results, regime) if column == "curve_loss" else "",
+            _thinning(column, grid, steps, runs),
+            _levels(levels),
+            _drawn(results, regime),
+        ),
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
         switched=title,
@@ -206,6 +213,27 @@ def _thinning(column: str, grid: list[int], steps: int, runs: Sequence[Run | Tab
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
     return f"Not all of the {count(steps)} steps are drawn, more of them around spikes."
+
+
+def _windows(results: Results, regime: str) -> str:
+    """How much of the held-out text a point of the validation curve averages; nothing where it is all of it."""
+    plan = results.plan
+    if plan is None or plan.lab_corpus is None:
+        return ""
+    parts: dict[tuple[int, int], None] = {}
+    for variant, context in {
+        (run.variant, run.planned.model.context): None for run in results.compared if run.regime == regime
+    }:
+        corpus = plan.corpus_of(variant)
+        taken = curve_windows(corpus, context, plan.study.evaluation.curve_windows)
+        parts[len(taken), len(validation_windows(corpus.validation_tokens, context))] = None
+    if all(taken == whole for taken, whole in parts):
+        return ""
+    words = " or ".join(f"{count(taken)} of the {count(whole)}" for taken, whole in parts)
+    return (
+        f"A point averages {words} windows of the held-out text; the final loss in the tables is over all of them, so a "
+        "curve ends at another value."
+    )
 
 
 def _drawn(results: Results, regime: str) -> str:
