@@ -18,7 +18,7 @@ from ablationlab.analysis import wording
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.core.format import printable
 from ablationlab.pipeline import conclude
-from ablationlab.records.analysis import SweepAnalysis, SweepCurve
+from ablationlab.records.analysis import SweepAnalysis, SweepCurve, TunedMinimum
 from ablationlab.records.results import Results
 from ablationlab.report.table import Cell, Column, Table, latex, markdown
 from ablationlab.report.tables import write_tables
@@ -281,3 +281,17 @@ def test_a_p_that_is_not_adjusted_or_not_there_is_not_one_of_many():
     text = comparison_table("t", "t", [made_comparison(), guard, untested], 1, columns=PAGE).html()
     assert text.count("of 2") == 1
     assert text.count("not adjusted") == 1
+
+
+def test_a_rate_at_the_edge_is_told_alike_in_the_table_and_below_it():
+    swept = sweep()
+    fits = {"status": "ok", "lr": 2e-3, "window": swept.rates, "values": (2.0,)}
+    edges = [chosen.model_copy(update={"edge": True}) for chosen in swept.best]
+    first = TunedMinimum.model_validate({"variant": edges[0].variant, "minimum": fits})
+    swept = swept.model_copy(update={"best": tuple(edges), "minima": (first,)})
+    table, notes = rate_table(swept), " ".join(wording.sweep_notes(swept))
+    told = {row[0].text: row[-1].text for row in table.rows}
+    assert (table.columns[0].key, table.columns[-1].key) == ("variant", "why")
+    assert "judging seeds has its best rate within" in told[edges[0].variant]
+    assert all("may lie beyond it" in told[chosen.variant] for chosen in edges[1:])
+    assert all(text in notes for text in told.values())

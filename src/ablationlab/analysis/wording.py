@@ -1753,26 +1753,26 @@ def sweep_notes(sweep: SweepAnalysis) -> list[str]:
         )
     if not sweep.best:
         notes.append("The sweep has no selection seeds, so no rate is chosen and nothing is judged at tuned rates.")
-    fitted = {tuned.variant for tuned in sweep.minima if tuned.minimum is not None and tuned.minimum.lr is not None}
-    about = grouped((_chosen(rate, rate.variant in fitted), rate.variant) for rate in sweep.best if about_rate(rate))
-    notes += [f"{listed(variants)}: {text}." for text, variants in about.items()]
+    about = grouped(((rate.lr, text), rate.variant) for rate in sweep.best if (text := about_rate(sweep, rate)))
+    notes += [
+        f"{listed(variants)}: {'' if lr is None else f'best rate {setting(lr)} '}{text}."
+        for (lr, text), variants in about.items()
+    ]
     if sweep.best and len(sweep.seeds) < 3:
         notes.append("Fewer than 3 seeds judge the tuned rates: too few for an interval.")
     return [*notes, *_tuned(sweep)]
 
 
-def _chosen(rate: ChosenRate, fitted: bool) -> str:
-    if rate.lr is not None and fitted:
-        chosen = f"the selection seeds choose {setting(rate.lr)}, at the edge of the sweep"
-        return f"{chosen}; the fit to the judging seeds lies within it"
-    return about_rate(rate) if rate.lr is None else f"best rate {setting(rate.lr)} {about_rate(rate)}"
-
-
-def about_rate(rate: ChosenRate) -> str:
+def about_rate(sweep: SweepAnalysis, rate: ChosenRate) -> str:
     """What to know about a chosen rate; nothing where all is well."""
     if rate.missing:
         return f"not chosen: a selection seed has no loss at {', '.join(map(setting, rate.missing))}"
-    return "at the edge of the sweep: a better rate may lie beyond it" if rate.edge else ""
+    if not rate.edge:
+        return ""
+    fitted = {tuned.variant for tuned in sweep.minima if tuned.minimum is not None and tuned.minimum.lr is not None}
+    if rate.variant in fitted:
+        return "on the selection seeds, at the edge of the sweep; the fit to the judging seeds has its best rate within"
+    return "at the edge of the sweep: a better rate may lie beyond it"
 
 
 def _tuned(sweep: SweepAnalysis) -> list[str]:

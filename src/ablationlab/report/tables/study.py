@@ -482,7 +482,7 @@ def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
 def rate_table(sweep: SweepAnalysis) -> Table:
     """Learning-rate sensitivity and the rate of the sweep that was chosen for every variant."""
     best, select = {chosen.variant: chosen for chosen in sweep.best}, bool(sweep.best)
-    notes = any(wording.about_rate(chosen) for chosen in sweep.best)
+    notes = any(wording.about_rate(sweep, chosen) for chosen in sweep.best)
     rows: list[Cells] = []
     for summary in sweep.summaries:
         chosen = best.get(summary.variant)
@@ -502,7 +502,7 @@ def rate_table(sweep: SweepAnalysis) -> Table:
                 Column("mean_loss", "Mean loss", "right", printed=select): Cell.of(loss, number(loss, 4)),
                 Column("chosen_on", "Chosen on seeds", printed=select): ranges(chosen.chosen_on) if chosen else "",
                 Column("judged_on", "Judged on seeds", printed=select): ranges(chosen.judged_on) if chosen else "",
-                Column("why", "Note", printed=notes): wording.about_rate(chosen) if chosen else "",
+                Column("why", "Note", printed=notes): wording.about_rate(sweep, chosen) if chosen else "",
             }
         )
     chosen_too = ", and the rate of the sweep that was chosen for each variant" if select else ""
