@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ablationlab.analysis.interactions import simple_effects
-from ablationlab.analysis.wording import capital, listed, name_of
+from ablationlab.analysis.wording import FAILING, capital, listed, name_of, shown_rarer
 from ablationlab.core.format import count_word, counted, difference, level, part, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, InteractionContrast, Interactions, StabilityGain
@@ -196,13 +196,25 @@ def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) ->
         why = "a gain in stability is shown, but other failures are more frequent" if undone else "no gain is shown"
         return f"Whether stability is restored stays open: {why} {at_places(shaky, analysis.regimes)}".rstrip()
     parts: list[StabilityGain | Comparison] = [*stability.parts, *stability.gains, *analysis.comparisons]
-    shown = dict.fromkeys(
-        (comparison.variant, comparison.regime) for comparison in parts if comparison.id in known.evidence
-    )
+    shown = grouped(((part.variant, part.regime), part) for part in parts if part.id in known.evidence)
+    restored, rarer = [], []
+    for (variant, regime), found in shown.items():
+        swept = any(isinstance(part, Comparison) for part in found)  # its share of unstable rates
+        gain = None if swept else shown_rarer(analysis, variant, regime, known.evidence)
+        if gain is None:
+            restored.append((variant, regime))
+        else:
+            rarer.append(gain)
     clauses = [
         f"{variant} restores stability {at_places(regimes, analysis.regimes)}{_of_those(regimes, shaky)}"
         f"{_at_what_cost(verdict, variant, regimes)}"
-        for variant, regimes in grouped(shown).items()
+        for variant, regimes in grouped(restored).items()
+    ]
+    clauses += [
+        f"{gain.variant} has fewer runs that {FAILING[gain.failure]} {at_places([gain.regime])} ({gain.variant_unstable} of "
+        f"{gain.variant_runs}, {gain.reference} {gain.reference_unstable} of {gain.reference_runs}; that fewer are unstable "
+        f"is not shown){_at_what_cost(verdict, gain.variant, [gain.regime])}"
+        for gain in rarer
     ]
     others = [
         name
@@ -210,7 +222,8 @@ def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) ->
         if name != analysis.baseline and name not in {variant for variant, _ in shown}
     ]
     if others:
-        clauses.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} not shown to")
+        what = " restore stability" if rarer else ""
+        clauses.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} not shown to{what}")
     return "; ".join(clauses)
 
 

@@ -5,7 +5,7 @@ Sentences of several verdicts are merged for display; nothing else reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from string import Formatter
@@ -714,6 +714,21 @@ def failing(gain: StabilityGain, *, of_each: bool = False) -> str:
     )
 
 
+#: What runs do that fail so; of all kinds together, stability is restored.
+FAILING: Final[Mapping[Failure, str]] = {
+    Failure.FAILED: "diverge or end worse than they began",
+    Failure.DIVERGED: "diverge",
+}
+
+
+def shown_rarer(analysis: Analysis, variant: str, regime: str, ids: Collection[str]) -> StabilityGain | None:
+    """The gain among *ids* that says which failures alone are rarer, the widest kind; none where all kinds together are."""
+    stability = analysis.stability
+    vector = stability.vector(variant, analysis.baseline, regime) if stability else ()
+    shown = {gain.failure: gain for gain in vector if gain.id in ids}
+    return None if Failure.UNSTABLE in shown else next((shown[kind] for kind in FAILING if kind in shown), None)
+
+
 _EXACT: Final[Mapping[str, str]] = {"mcnemar": "exact McNemar", "fisher": "unpaired, Fisher's exact"}
 
 
@@ -1257,11 +1272,11 @@ def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[
                 *_seeds_for_margin(evidence),
             ]
         case Decision.ADOPT_IN_REGIME:
-            return [f"Use {variant} in this regime: it restores stability.", *_costs(evidence)]
+            return [f"Use {variant} in this regime: {_steadier(evidence, 'it')}.", *_costs(evidence)]
         case Decision.TRADE_OFF if verdict.rule == Rule.RESTORES_STABILITY:
             return [
-                f"{evidence.subject} restores stability, but its cost is not shown to stay within the margins: use it where "
-                "a run that fails costs you more than that.",
+                f"{_steadier(evidence, evidence.subject)}, but its cost is not shown to stay within the margins: use it "
+                "where a run that fails costs you more than that.",
                 *_costs(evidence),
             ]
         case Decision.TRADE_OFF:
@@ -1291,6 +1306,14 @@ def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[
             return [f"Undecided; {keep} for now.", but]
         case Decision.INCONCLUSIVE:
             return [f"Undecided; {keep} for now."]
+
+
+def _steadier(evidence: Evidence, subject: str) -> str:
+    """``layernorm restores stability``, or which failures alone are rarer."""
+    rarer = shown_rarer(evidence.analysis, evidence.variant, evidence.regime, evidence.standing.gained)
+    if rarer is None:
+        return f"{subject} restores stability"
+    return f"{subject} has fewer runs that {FAILING[rarer.failure]} (that fewer are unstable is not shown)"
 
 
 def _keep(evidence: Evidence, *, used: bool) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from ablationlab.analysis import analyze
 from ablationlab.analysis.dataset import Arm, absent
+from ablationlab.analysis.findings import judged
 from ablationlab.analysis.from_table import TableOptions, read_table
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.format import plain
@@ -397,6 +398,30 @@ def test_a_variant_that_restores_stability_and_fails_otherwise_is_a_trade_off():
     words = plain(words_of(made, endings=ended, settings=both).recommendation)
     assert "more of layernorm's runs fail than the margin of 20 % allows" in words
     assert "7 of 10 none runs are unstable, 10 of 10 layernorm runs" in words
+    assert "layernorm has fewer runs that diverge (that fewer are unstable is not shown), but its cost" in words
+    assert "restores stability" not in words
+
+
+@pytest.mark.parametrize(
+    ("spikes", "told"),
+    [
+        (4, "layernorm has fewer runs that diverge in default (0 of 10, none 7"),
+        (0, "layernorm restores stability in default"),
+    ],
+)
+def test_stability_is_restored_only_where_fewer_runs_are_unstable(spikes, told):
+    """The kind of failure that is rarer is named, where the gain in all of them is not shown."""
+    made = study(
+        {"validation_loss": arms(0.0)},
+        endings={"none": "d" * 7 + "...", "layernorm": "s" * spikes + "." * (10 - spikes)},
+        hypotheses=(RESTORES,),
+        settings=Stability(failures=("diverged", "unstable")),
+    )
+    decided = decide(made)
+    assert decided.hypotheses["H1b"].status == "supported"
+    (sentence,) = judged(made, decided, stability=True)
+    assert sentence.startswith(told)
+    assert ("that fewer are unstable is not shown" in sentence) is bool(spikes)
 
 
 @pytest.mark.parametrize(("variant", "status"), [("." * 9 + "sss", "undecided"), ("." * 9 + "mmm", "undecided")])
