@@ -201,6 +201,12 @@ def test_runs_of_a_sweep_that_were_unstable_are_told_beside_the_ones_that_are_co
     assert page.endswith("None of the 10 runs that are compared was; of the 20 at other rates, one was.")
 
 
+def test_unstable_runs_are_counted_among_those_that_are_compared(tmp_path):
+    """The table of data counts the runs of the sweep, too."""
+    folder = made(tmp_path, made=study(sweep={"lr": [1e-2, 1e-1]}), outcomes=one_arm_broken)
+    assert "of ten runs that are compared were unstable" in prose(folder)
+
+
 def test_arms_of_another_text_are_not_said_to_share_batches_or_text(tmp_path):
     loss = {"metric": "bits_per_byte", "role": "primary", "smallest_effect": 0.01}
     variants = {"none": {}, "bytes": {"data": {"tokenizer": "byte"}}}
