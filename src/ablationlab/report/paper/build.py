@@ -130,7 +130,6 @@ class Context:
             (run for study in trained if study.plan for run in study.plan.runs), key=lambda run: run.budget.parameters
         )
         registered = [c for study in studies for c in study.primaries if c.label == "registered"]
-        shown = self._shown(registered)
         ledgers = [study.analysis.ledger for study in studies if study.analysis.ledger is not None]
         power = [study for study in studies if study.powers]
         arms = (
@@ -157,8 +156,8 @@ class Context:
             "sizes": runs if len({run.budget.parameters for run in runs}) > 1 or one else runs[:1],
             "devices": list(dict.fromkeys(study.plan.execution.device_name for study in trained if study.plan)),
             "registered_primaries": registered,
-            "effect_ends": [min(shown, key=_delta), max(shown, key=_delta)] if len(shown) > 1 else [],
-            "one_sign": len(shown) > 1 and len({_delta(c) > 0 for c in shown}) == 1,
+            "effect_ends": self.ends(registered),
+            "one_sign": len({_delta(c) > 0 for c in self.ends(registered)}) == 1,
             "across": self._across(),
             "programme_decisions": self._programme_decisions(),
             "all_hypotheses": self._hypotheses(),
@@ -361,10 +360,18 @@ class Context:
         )
         return [(key, statement, list(grouped(found).items())) for (key, statement), found in told.items()]
 
+    def ends(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
+        """The lowest and the highest of the differences that are shown; nothing where fewer than two are."""
+        shown = self._shown(comparisons)
+        return [min(shown, key=_delta), max(shown, key=_delta)] if len(shown) > 1 else []
+
+    def by_place(self, comparisons: Sequence[Comparison]) -> list[list[Comparison]]:
+        """Comparisons in one metric, regime and with one reference, together."""
+        return list(grouped(((c.metric, c.regime, c.reference), c) for c in comparisons).values())
+
     def _shown(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
-        """Differences that are shown, in one metric, between arms without an unstable run."""
-        calm = [c for study in self.studies for c in study.primaries if c in comparisons and study.calm(c)]
-        shown = [c for c in calm if c.outcome in ("better", "worse", "different") and c.delta is not None]
+        """Differences that are shown, in one metric."""
+        shown = [c for c in comparisons if c.outcome in ("better", "worse", "different") and c.delta is not None]
         first = shown[0].metric if shown else ""
         return [c for c in shown if c.metric == first]
 
@@ -413,8 +420,8 @@ def _delta(comparison: Comparison) -> float:
 
 
 def _kind(comparison: Comparison) -> str:
+    if comparison.outcome in ("not-tested", "gated"):
+        return "untested"
     if comparison.equivalence is not None and comparison.equivalence.equivalent:
         return "equivalent"
-    if comparison.outcome in ("better", "worse", "different"):
-        return comparison.outcome
-    return "untested" if comparison.outcome in ("not-tested", "gated") else "open"
+    return comparison.outcome if comparison.outcome in ("better", "worse", "different") else "open"
