@@ -6,6 +6,7 @@ import dataclasses
 import html
 import re
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 
@@ -91,6 +92,23 @@ def test_of_several_regimes_the_one_whose_loss_is_told_is_named(tmp_path):
     plan = results.plan.model_copy(update={"reference_losses": {"bigram": 2.5}})
     assert re.search(
         r"The baseline ends at [\d.]+ in regime default: ", ngrams(dataclasses.replace(results, plan=plan))
+    )
+
+
+def test_a_variant_that_fails_less_often_is_ranked_among_n_gram_models_where_it_does(tmp_path):
+    """A regime in which training hardly works is no place for a gain to be told without that."""
+    results = made(tmp_path, regimes={"hot": {"training": {"lr": 0.01}}})
+    plan = results.plan.model_copy(update={"reference_losses": {"uniform": 4.0, "unigram": 0.1, "bigram": 0.05}})
+    assert "fails less often" not in ngrams(dataclasses.replace(results, plan=plan))
+    shown = next(each for each in results.verdict.verdicts if each.regime == "hot")
+    standing = shown.stability.model_copy(update={"gained": ("stability/failed/hot",)})
+    decided = shown.model_copy(update={"stability": standing})
+    with patch.object(Results, "verdict", results.verdict.model_copy(update={"verdicts": (decided,)})):
+        text = ngrams(dataclasses.replace(results, plan=plan))
+    assert re.search(
+        rf"{shown.variant} fails less often in regime hot: its runs that did not diverge end at [\d.]+ on average, "
+        r"worse than a unigram table\.$",
+        text,
     )
 
 

@@ -16,6 +16,8 @@ from ablationlab.report.charts.stability import calm
 from ablationlab.report.naming import shared_inputs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ablationlab.records.results import Results, Run
 
 
@@ -144,27 +146,42 @@ def _curve_in_result(run: Run) -> bool:
 
 
 def ngrams(results: Results) -> str:
-    """The baseline's loss beside that of n-gram models of the same text."""
+    """The baseline's loss beside that of n-gram models of the same text, and that of variants where they are more stable."""
     losses = results.plan.reference_losses if results.plan is not None else {}
-    finals = [
-        loss
-        for run in results.compared
-        if run.variant == results.baseline and run.regime == results.regimes[0]
-        if (loss := run.metric("validation_loss")) is not None
-    ]
     models = {name: loss for name, loss in losses.items() if name != "uniform"}
-    if not models or not finals:
+    mean = _mean_loss(results, results.baseline, results.regimes[0])
+    if not models or mean is None:
         return ""
-    mean = sum(finals) / len(finals)
+    shown = _listed([f"{number(loss, 4)} ({name})" for name, loss in models.items()])
+    where = f" in regime {results.regimes[0]}" if len(results.regimes) > 1 else ""
+    texts = [
+        f"N-gram models of the same text reach {shown} nats/token.",
+        f"The baseline ends at {number(mean, 4)}{where}: {_rank(mean, models)}.",
+    ]
+    alike = results.plan is not None and not results.plan.corpora  # no arm reads another text, or in other tokens
+    for decided in results.verdict.verdicts if alike and results.verdict is not None else ():
+        mean = _mean_loss(results, decided.variant, decided.regime) if decided.stability.gained else None
+        if mean is not None:
+            where = f" in regime {decided.regime}" if len(results.regimes) > 1 else ""
+            ends = f"its runs that did not diverge end at {number(mean, 4)} on average, {_rank(mean, models)}"
+            texts.append(f"{decided.variant} fails less often{where}: {ends}.")
+    return " ".join(texts)
+
+
+def _mean_loss(results: Results, variant: str, regime: str) -> float | None:
+    """The mean final loss of the runs of an arm that survived."""
+    runs = (run for run in results.compared if (run.variant, run.regime) == (variant, regime))
+    finals = [loss for run in runs if (loss := run.metric("validation_loss")) is not None]
+    return sum(finals) / len(finals) if finals else None
+
+
+def _rank(mean: float, models: Mapping[str, float]) -> str:
+    """Which n-gram model a loss is as good as, or better than."""
     close = [name for name, loss in models.items() if abs(mean - loss) < _CLOSE * loss]
     beaten = [name for name, loss in models.items() if mean < loss and name not in close]
-    shown = _listed([f"{number(loss, 4)} ({name})" for name, loss in models.items()])
     if close:
-        rank = f"about as good as a {close[-1]} table"
-    else:
-        rank = f"better than a {beaten[-1]} table" if beaten else f"worse than a {next(iter(models))} table"
-    where = f" in regime {results.regimes[0]}" if len(results.regimes) > 1 else ""
-    return f"N-gram models of the same text reach {shown} nats/token. The baseline ends at {number(mean, 4)}{where}: {rank}."
+        return f"about as good as a {close[-1]} table"
+    return f"better than a {beaten[-1]} table" if beaten else f"worse than a {next(iter(models))} table"
 
 
 def comparisons(results: Results) -> str:
