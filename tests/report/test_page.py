@@ -316,6 +316,25 @@ def test_charts_of_a_dark_page_are_printed_in_light_colours(visit: Callable[...,
     assert page.evaluate(used) == dark
 
 
+def test_paper_has_every_chart_and_every_column(visit: Callable[..., Any], small: Path):
+    page = visit(small.as_uri(), ready=False).page
+    page.wait_for_function("() => document.querySelector('[data-chart] svg.marks')")
+    undrawn = (
+        "() => [...document.querySelectorAll('[data-chart]')].filter(one => !one.querySelector('svg.marks')).length"
+    )
+    # In one go, as a browser prints: nothing idle runs between the count and the paper.
+    assert page.evaluate(
+        f"() => {{ const before = ({undrawn})(); window.dispatchEvent(new Event('beforeprint')); return before; }}"
+    )
+    assert page.evaluate(undrawn) == 0
+    page.set_viewport_size({"width": 720, "height": 1000})  # A4 within its margins
+    page.emulate_media(media="print")
+    wide = """() => [...document.querySelectorAll('.scroll')].map(one => [one.querySelector('table').id,
+        getComputedStyle(one).overflowY, getComputedStyle(one).borderRightWidth, one.scrollWidth > one.clientWidth + 1])
+        .filter(([, over, edge, cut]) => over !== 'visible' || edge !== '0px' || cut)"""
+    assert page.evaluate(wide) == []
+
+
 def test_theme_and_keyboard(small_again: Any):
     page = small_again.page
     page.keyboard.press("Tab")

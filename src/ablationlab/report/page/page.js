@@ -224,6 +224,7 @@
     while (waiting.size) {
       if (!next()) { document.body.dataset.near = String(near.size); await idle(); }
       const key = next() || [...waiting][0];
+      if (key === undefined) break; // printed meanwhile
       waiting.delete(key);
       try { await draw(key); } catch (error) { fail(key, error); }
       await new Promise((then) => setTimeout(then, 0));
@@ -247,7 +248,13 @@
       if (other) mark.setAttribute(name, other);
     });
   }
-  window.addEventListener("beforeprint", () => { if (dark()) exchange(lightOf); });
+  /* What is not drawn yet is drawn before paper is laid out: drawing waits for nothing but promises, which end first. */
+  window.addEventListener("beforeprint", async () => {
+    const left = [...waiting];
+    waiting.clear();
+    await Promise.all(left.map((key) => draw(key).catch((error) => fail(key, error))));
+    if (dark()) exchange(lightOf);
+  });
   window.addEventListener("afterprint", () => { if (dark()) exchange(page.dark); });
   /* Lines of single seeds, which make most of the work where there are many, wait for the pointer. */
   const MANY_ROWS = 3000;
