@@ -458,6 +458,29 @@ def test_numbers_of_a_programme_name_their_study(programme):
         assert at(json.loads((folder / claim["file"]).read_text()), claim["field"]) == claim["value"]
 
 
+def test_sizes_of_an_answer_name_their_field(tmp_path):
+    """Two variants that are worse by one printed number: either field prints so, and the first is named."""
+    asked = study(variants=["none", "layernorm", "rmsnorm"])
+    folder = made(tmp_path, made=asked, outcomes=shifted(+0.2))
+    told = [c for c in claims_of(folder) if c["section"] == "Conclusion" and "." in c["text"]]
+    assert told
+    assert {c["field"].rpartition("/")[2] for c in told} == {"delta"}
+    assert all(at(json.loads((folder / c["file"]).read_text()), c["field"]) == c["value"] for c in told)
+
+
+def test_a_count_over_studies_names_the_verdicts(programme):
+    counts = [c for c in claims_of(*programme) if "is shown better" in c["sentence"] and c["text"] in ("one", "two")]
+    assert counts
+    assert {c["field"] for c in counts} == {"/verdicts"}
+
+
+@pytest.mark.parametrize(
+    ("text", "many"), [("0.57318", 5), ("−0.0496", 3), ("11.165", 5), ("1,200", 0), ("0.2×10⁻³", 1)]
+)
+def test_a_match_within_a_whole_record_is_trusted_by_its_digits(text, many):
+    assert sources._digits(text) == many
+
+
 def test_one_study_given_twice_is_refused(programme, tmp_path):
     twice = [Results.open(programme[0]), Results.open(programme[0])]
     with pytest.raises(AblationLabError, match="norm-first"):

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablationlab.records.results import REPLICATION, Results
-from ablationlab.records.verdict import VariantVerdict
+from ablationlab.records.verdict import VariantVerdict, Verdict
 from ablationlab.report.paper.document import Float, Heading, NumberSource, PaperDocument, plain, words_of
 from ablationlab.report.table import Table
 
@@ -68,16 +68,32 @@ class Sources:
     def of_number(self, text: str, part: object) -> NumberSource:
         """The source of a number in a sentence about *part*: the field that prints so, of *part* or of what it was made
         from; else the first of these that holds it."""
+        if isinstance(part, Verdict) and (held := self._effect(text, part)) is not None:
+            return held
         for place in self._made_from(part):
             found = [(pointer, value) for pointer, value in self._numbers(place) if _prints_as(value, text)]
             source = self.of(place)
             alike = {value for _, value in found}
             one = len(found) == 1 or (len(alike) == 1 and not float(*alike).is_integer())
-            if one and source.field:  # within a whole record one match may be chance
+            if one and (
+                source.field or _digits(text) > 3
+            ):  # of few digits, one match within a whole record may be chance
                 return dataclasses.replace(source, field=source.field + found[0][0], value=found[0][1])
             if found:
                 return source
         return self.of(part)
+
+    def _effect(self, text: str, verdict: Verdict) -> NumberSource | None:
+        """The field of an effect that a study's answer tells: a registered difference on the primary metric, or that of a
+        crossed setting; the first that prints so, and nothing where either may be meant."""
+        analysis = self._records[self._places[id(verdict)][0]].analysis
+        if analysis is None or "." not in text or text.endswith("%"):
+            return None
+        asked = [c for c in analysis.comparisons if c.metric == analysis.primary and c.label == "registered"]
+        effects = () if analysis.interactions is None else analysis.interactions.contrasts
+        deltas = [self.of(c, "delta") for c in asked if c.delta is not None and _prints_as(c.delta, text)]
+        settings = [self.of(e, "estimate") for e in effects if e.estimate is not None and _prints_as(e.estimate, text)]
+        return next(iter(deltas or settings), None) if not (deltas and settings) else None
 
     def _made_from(self, part: object) -> Iterator[object]:
         """A part of a record, and the parts that its sentences may draw on: a verdict rests on a comparison."""
@@ -128,6 +144,12 @@ def _prints_as(value: float, text: str) -> bool:
     if text.endswith("%"):
         sizes = [100 * value, 100 * (1 - value), *([100 * math.expm1(value)] if value < 100 else [])]
     return any(abs(abs(size) - float(digits) * scale) <= half for size in sizes)
+
+
+def _digits(text: str) -> int:
+    """Significant digits of a printed number with a decimal point; of a whole number none, since it may be a count."""
+    digits = text.lstrip("+−-0.,").partition("×")[0]
+    return sum(sign.isdigit() for sign in digits) if "." in text else 0
 
 
 @cache
