@@ -194,6 +194,20 @@ def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Results):
     assert hot["cost"] == verdict.trade_off.costs[0].estimate
 
 
+def test_a_cost_without_an_upper_bound_has_the_bar_below_its_ring_and_is_named(tmp_path: Path):
+    def ended(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+        broke = variant == "layernorm" and seed == 1
+        return None if broke else {"validation_loss": 2.0 + 0.001 * seed**2 * len(variant)}
+
+    build(tmp_path, study(variants=VARIANTS, seeds=[1, 2, 3, 4, 5]), outcomes=ended)
+    (plane,) = tradeoff.tradeoff(with_analysis(Results.open(tmp_path), say=lambda text: None))
+    rows = {row["variant"]: row for row in table(plane, "gain", "bar_low")}
+    assert rows["layernorm"]["cost_high"] is None
+    assert rows["layernorm"]["bar_high"] == rows["layernorm"]["cost"]
+    assert rows["rmsnorm"]["bar_high"] == rows["rmsnorm"]["cost_high"] > rows["rmsnorm"]["cost"]
+    assert "no upper bound: layernorm (1 of its runs diverged where the baseline's did not)." in plane.caption
+
+
 def test_many_rings_have_a_plane_per_regime_of_those_with_an_unstable_run(tmp_path: Path):
     """Eight rings, of which those of the calm regime say nothing; ten of one regime are named in a column."""
 

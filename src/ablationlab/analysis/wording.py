@@ -1118,13 +1118,18 @@ _NO_BOUND: Final[Mapping[CostBound, str]] = {
 }
 
 
+def no_upper_bound(cost: Cost) -> str:
+    """Why it has none; nothing where it has one."""
+    return _NO_BOUND[cost.bound].format(runs=cost.runs) if cost.high is None else ""
+
+
 def _cost(evidence: Evidence, cost: Cost) -> str:
     comparison = next((c for c in evidence.analysis.comparisons if c.id == cost.comparison), None)
     if comparison is None:
         return f"{metric_name(cost.metric)}: the cost is unknown (no run has a value)"
     metric = name_of(comparison)
     if cost.high is None:
-        return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(runs=cost.runs)})"
+        return f"{metric}: the cost has no upper bound ({no_upper_bound(cost)})"
     end = f"upper end of its {level(cost.level)} interval"
     most = f"costs at most {on_scale(comparison, cost.high)} ({end})"
     text = f"{metric}: {'costs nothing' if cost.high <= 0 else most}"

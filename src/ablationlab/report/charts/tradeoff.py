@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import gain_intervals, listed
+from ablationlab.analysis.wording import gain_intervals, listed, no_upper_bound
 from ablationlab.core.format import difference, fixed, level, number, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
@@ -60,6 +60,7 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
                 "cost": cost.estimate,
                 "cost_low": cost.low,
                 "cost_high": cost.high,
+                "unbounded": no_upper_bound(cost),
                 "level": cost.level,
                 "margin": cost.margin,
                 "metric": cost.metric,
@@ -109,7 +110,10 @@ def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", st
     )
     for row in data:
         shown = difference(row["cost"], row["cost_low"], row["cost_high"], log=logged)
-        row |= {"shown_cost": shown.text, "shown_range": shown.range}
+        ends = {
+            f"bar_{end}": row["cost"] if row[f"cost_{end}"] is None else row[f"cost_{end}"] for end in ("low", "high")
+        }
+        row |= {"shown_cost": shown.text, "shown_range": shown.range, **ends}
     extent = [row[key] for row in data for key in ("cost", "cost_low", "cost_high")]
     scale, ticks, words = robust_scale(extent, padding=34)
     title = f"cost in {metric_name(metric)}" + (f" ({unit})" if unit else "") + f", up is worse{words}"
@@ -132,7 +136,7 @@ def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", st
             x=alt.X("gain_low:Q"), x2=alt.X2("gain_high:Q"), y=alt.Y("cost:Q"), color=colour
         ),
         base.mark_rule(strokeWidth=1.6 if crowded else 3, opacity=0.9).encode(
-            x=alt.X("gain:Q"), y=alt.Y("cost_low:Q"), y2=alt.Y2("cost_high:Q"), color=colour
+            x=alt.X("gain:Q"), y=alt.Y("bar_low:Q"), y2=alt.Y2("bar_high:Q"), color=colour
         ),
         base.mark_point(strokeWidth=2.4, filled=False).encode(
             x=x,
@@ -180,6 +184,7 @@ def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", st
         sentences=(
             f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
             f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).",
+            _open_bars(data),
             _gain_intervals(results),
             margin_words,
             _not_drawn(results),
@@ -215,6 +220,12 @@ def _name_column(results: Results, kept: Tables, data: list[dict[str, Any]]) -> 
         text=alt.Text("label:N"),
     )
     return [layer.properties(name=f"corner-name-{number}") for number, layer in enumerate((lines, *names))]
+
+
+def _open_bars(rows: list[dict[str, Any]]) -> str:
+    """The rings whose cost has no upper bound, and why."""
+    unbounded = [f"{row['label']} ({row['unbounded']})" for row in rows if row["unbounded"]]
+    return f"No bar goes up from a ring whose cost has no upper bound: {listed(unbounded)}." if unbounded else ""
 
 
 def _not_drawn(results: Results) -> str:
