@@ -304,3 +304,17 @@ def test_beside_a_variant_to_use_nobody_is_told_to_keep_the_baseline(tmp_path: P
     crowded = _counted(results.analysis, results.verdict, results.verdict.verdicts)
     assert "Do not use: bad." in crowded
     assert "Not worth using for now: shaky." in crowded
+
+
+def test_the_note_says_what_a_speed_was_measured_by(tmp_path):
+    bare = made(tmp_path).analysis
+    speeds = [
+        c.model_copy(update={"metric": "training_speed", "id": c.id.replace("validation_loss", "training_speed")})
+        for c in bare.comparisons
+        if c.metric == "validation_loss"
+    ]
+    timed = bare.model_copy(update={"comparisons": (*bare.comparisons, *speeds)})
+    told = "Speed: a benchmark of its own after training"
+    assert told in ablation_table(timed, None).note
+    assert told not in ablation_table(bare, None).note
+    assert told not in ablation_table(timed.model_copy(update={"source": "table"}), None).note
