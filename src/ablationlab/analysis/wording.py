@@ -1130,6 +1130,11 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     metric = name_of(comparison)
     if cost.high is None:
         return f"{metric}: the cost has no upper bound ({no_upper_bound(cost)})"
+    if worse := _exploded(evidence, comparison, cost):
+        ended = f"{counted(worse, 'run')} of the two arms ended worse than {'it' if worse == 1 else 'they'} began"
+        beyond = f"its {level(cost.level)} interval reaches beyond the variant's own mean"
+        kept = "" if cost.margin is None else f", so not shown to stay within {margin_of(comparison, cost.margin)}"
+        return f"{metric}: the cost has no useful bound ({ended}; {beyond}){kept}"
     end = f"upper end of its {level(cost.level)} interval"
     most = f"costs at most {on_scale(comparison, cost.high)} ({end})"
     text = f"{metric}: {'costs nothing' if cost.high <= 0 else most}"
@@ -1142,6 +1147,17 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     kept = "within" if cost.high <= cost.margin else "more than"
     limit = "registered margin of " if comparison.margin is not None else "smallest effect that matters, "
     return f"{text}, {kept} the {limit}{margin_of(comparison, cost.margin)}"
+
+
+def _exploded(evidence: Evidence, comparison: Comparison, cost: Cost) -> int:
+    """The runs that ended worse than they began, where they make the bound of a cost larger than the variant's own mean."""
+    stability, mean = evidence.analysis.stability, comparison.variant_mean
+    if stability is None or mean is None or comparison.direction != "lower" or comparison.transform == "log":
+        return 0
+    if (cost.high or 0.0) <= max(mean, cost.margin or 0.0):
+        return 0
+    arms = {(comparison.variant, comparison.regime), (comparison.reference, comparison.regime)}
+    return sum(run.worse_than_start for run in stability.runs if (run.variant, run.regime) in arms)
 
 
 def _shown_costs(evidence: Evidence) -> str:

@@ -402,6 +402,19 @@ def test_a_variant_that_restores_stability_and_fails_otherwise_is_a_trade_off():
     assert "restores stability" not in words
 
 
+@pytest.mark.parametrize("largest", [9000.0, 3.4])
+def test_a_mean_of_exploded_losses_is_no_bound_of_a_cost(largest):
+    """The baseline's mean is thousands, and its interval says that the variant may cost more than its own loss."""
+    made = {
+        "validation_loss": {"none": [3.1, 3.2, 3.3, 3.0, 3.1, 3.2, 3.3, 3.0, 3.1, largest], "layernorm": [3.2, 3.1] * 5}
+    }
+    ended = {"none": "w" * 10, "layernorm": "." * 10}
+    words = plain(words_of(made, endings=ended).recommendation)
+    assert ("costs at most" in words) is (largest < 9)
+    unbounded = "the cost has no useful bound (ten runs of the two arms ended worse than they began; its 95 % interval"
+    assert (unbounded in words) is (largest > 9)
+
+
 @pytest.mark.parametrize(
     ("spikes", "told"),
     [
