@@ -15,6 +15,7 @@ import pytest
 from ablationlab.analysis.answer import _counted, answer, verdict_sentence
 from ablationlab.analysis.wording import recommendations, verdict_words
 from ablationlab.core.format import plain
+from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
 from ablationlab.records.settings import TUNED
 from ablationlab.report.make import with_analysis
@@ -313,8 +314,15 @@ def test_the_note_says_what_a_speed_was_measured_by(tmp_path):
         for c in bare.comparisons
         if c.metric == "validation_loss"
     ]
-    timed = bare.model_copy(update={"comparisons": (*bare.comparisons, *speeds)})
+    ours = METRICS["training_speed"]
+
+    def with_speed(metric):
+        metrics = {**bare.metrics, "training_speed": metric}
+        return bare.model_copy(update={"comparisons": (*bare.comparisons, *speeds), "metrics": metrics})
+
+    timed, reported = with_speed(ours), with_speed(dataclasses.replace(ours, family="training_speed"))
     told = "Speed: a benchmark of its own after training"
     assert told in ablation_table(timed, None).note
     assert told not in ablation_table(bare, None).note
+    assert told not in ablation_table(reported, None).note, "a trainer of the user's own reported it"
     assert told not in ablation_table(timed.model_copy(update={"source": "table"}), None).note

@@ -100,7 +100,7 @@ def ablation_table(
                 }
             )
     note = _note(analysis, primary, accuracy, decided, sorted(sizes))
-    if speed and analysis.source == "records":
+    if speed and analysis.source == "records" and analysis.metrics[speed].family == "throughput":
         note += " Speed: a benchmark of its own after training, not the rate of the runs."
     if any(_incomplete(analysis, comparison) for comparison in primary):
         note += f" Δ{' and changes of speed' if speed else ''} over pairs in which both runs have a value."
