@@ -206,6 +206,7 @@ def test_arms_may_weigh_texts_otherwise_and_must_be_validated_on_the_same(two, s
         return code, " ".join(errors.split())
 
     assert planned(f"data.mixture = {{ '{small}' = 9.0, '{large}' = 1.0 }}", "weights") == (0, "")
+    assert cli("plan", tmp_path / "weights.toml", "--hardware", "h100")[0] == 0  # reads no text
     out = tmp_path / "weights"
     assert cli("run", tmp_path / "weights.toml", "--out", out, "--workers", "1", "--no-report")[0] == 0
     shown = data_table(Results.open(out)).csv().splitlines()
@@ -215,6 +216,9 @@ def test_arms_may_weigh_texts_otherwise_and_must_be_validated_on_the_same(two, s
         ["other", "small", "0.9"],
         ["other", "large", "0.1"],
     ]
+    code, errors = planned(f"data.mixture = {{ '{small}' = 2.0, '{large}' = 6.0 }}", "same")
+    assert code != 0
+    assert "variant 'other' changes nothing in regime 'default': it equals the baseline" in errors
     code, errors = planned("data.validation = 0.3", "refused")
     assert code != 0
     assert "variant 'other': " in errors

@@ -125,7 +125,9 @@ def study_cells(
         check_tasks(study.evaluation, _contexts(cells))
     swept = _sweep_cells(study, maker, {cell.id for cell in cells})
     declared = {name: maker.declaration(name) for name in study.variants}
-    _check_arms(study, [*cells, *swept], declared)
+    # Where no text is read, what an arm says of its text stands for it.
+    read = {name: declared[name].data if corpora is None else text.record for name, text in texts.items()}
+    _check_arms(study, [*cells, *swept], declared, read)
     return Cells(cells, swept, declared)
 
 
@@ -624,7 +626,9 @@ def _check_texts_compare(study: Study, corpus: Corpus, corpora: Mapping[str, Cor
             )
 
 
-def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> None:
+def _check_arms(
+    study: Study, runs: Sequence[PlannedRun], declared: Mapping[str, Declaration], texts: Mapping[str, object]
+) -> None:
     """Every variant against the baseline of its regime, seed and rate: nothing may differ that was not declared."""
     base_of = {study.pair_of(run): run for run in runs if run.variant == study.baseline}
     any_rate = {(run.regime, run.seed_triple): run for run in base_of.values()}
@@ -637,7 +641,7 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str,
         if key in checked:
             continue
         checked.add(key)
-        ours, theirs = ((arm.model, arm.training, declared[arm.variant].data) for arm in (run, base))
+        ours, theirs = ((arm.model, arm.training, texts[arm.variant]) for arm in (run, base))
         if run.variant != study.baseline and ours == theirs:
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
         both = [declared[run.variant], declared[study.baseline]]
