@@ -6,24 +6,29 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import unicodedata
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from ablationlab.records.results import Results
+from ablationlab.report.convert import compiled
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.document import PaperDocument
 from ablationlab.report.paper.printing import Latex
 from ablationlab.report.paper.write import references, write_paper, write_sources
-from ablationlab.report.table import bibtex, latex
+from ablationlab.report.table import Cell, Column, Table, bibtex, latex, typst, typst_signs
 from ablationlab.study.text import entries, read_text
 from analysis.builder import HYPOTHESES, study
 
+from .conftest import mupdf
 from .test_paper import document, made, shifted
 
 HOSTILE = "100 % of a_b & #1 for $5 ~ x^2 \\ {y} -- ,, '' ... äöüßéñçøłŚ Ωαλ 😀 → ≈ ∑ “q” ‘r’ … – 中 кот"
 LONG = "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft"
 NAME = "aVeryLongNameOfAVariantThatHasNoPlaceToBreak_and-goes.on"
+BLOCK = "averylongnameofavariantthathasnoplacetobreakatall12"
 TEXT = f"""# Introduction
 We ask {HOSTILE}. {LONG} is long, as is `{NAME}` [@mueller2020] [@ba2016].
 
@@ -46,9 +51,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"name": "Jörg Müller & Söhne_", "affiliation": "Institute of R&D_ #1, 100 %, Łódź"},
             {"name": "Łukasz Ω"},
         ],
-        variants={"none": {}, "layernorm": {}, NAME: {"formula": f"E_tok {HOSTILE}", "model": {"mlp_ratio": 3}}},
+        variants={
+            "none": {},
+            "layernorm": {},
+            NAME: {"formula": f"E_tok {HOSTILE}", "model": {"mlp_ratio": 3}},
+            BLOCK: {"model": {"mlp_ratio": 2}},
+        },
         hypotheses=[{**HYPOTHESES[0], "statement": HOSTILE, "metric": "validation_loss"}],
-        regimes={"default": {"meaning": HOSTILE}, "hot-regime": {"meaning": HOSTILE, "training": {"lr": 0.01}}},
+        regimes={
+            "default": {"meaning": HOSTILE},
+            "hot-regime-with-a-very-long-name-of-its-own": {"meaning": HOSTILE, "training": {"lr": 0.01}},
+        },
     )
     return made(base / "results", made=asked, outcomes=shifted(-0.2))
 
@@ -108,6 +121,10 @@ def test_a_broken_source_is_noticed(folder, change, to, found):
     assert found in problems(source.replace(change, to, 1), references(paper))
 
 
+def _seams(*parts: str) -> str:
+    return r"\allowbreak{}".join(parts)
+
+
 @pytest.mark.parametrize(
     ("text", "printed"),
     [
@@ -118,10 +135,65 @@ def test_a_broken_source_is_noticed(folder, change, to, found):
         ("α Ω ά ≈ ∑", r"$\alpha$ $\Omega$ $\alpha$ $\approx$ $\sum$"),
         ("10⁻⁵ x₂ ﬁ", r"10\textsuperscript{$-$}\textsuperscript{5} x\textsubscript{2} fi"),
         ("😀", r"\texttt{U+1F600}\allowbreak{}"),
+        ("electroencephalographically", "electroencephalographically"),
+        ("a_longName/of.aVariant-seed7", _seams("a\\_", "long", "Name/", "of.", "a", "Variant-", "seed7")),
+        ("b85c21affe7afddc24ab72b5", _seams("b85c21af", "fe7afddc", "24ab72b5")),
+        (BLOCK[:31], "averylongnam\u00adeofavariantt\u00adhathasn"),
     ],
 )
-def test_every_sign_has_a_way_into_latex(text, printed):
+def test_every_sign_and_long_name_has_a_way_into_latex(text, printed):
     assert latex(text) == printed
+
+
+def test_a_long_name_takes_several_lines_of_a_cell():
+    table = Table.of("t", "T", [{Column("a", "Arm"): Cell.name(NAME), Column("b", BLOCK, "right"): 1.5}])
+    assert table.tabular().count(r"\begin{tabular}[t]{@{}l@{}}") == 1
+    assert table.tabular().count(r"\begin{tabular}[b]{@{}r@{}}") == 1
+
+
+def missing(pdf: bytes) -> set[str]:
+    """The signs of a PDF that are printed as boxes."""
+    with mupdf().open(stream=pdf) as opened:
+        return {
+            chr(sign)
+            for page in opened
+            for run in page.get_texttrace()
+            for sign, glyph, *_ in run["chars"]
+            if glyph == 0
+        }
+
+
+def test_typst_prints_every_name_whole_in_its_column_and_in_signs_of_its_fonts(folder, tmp_path):
+    write_sources(document(folder), {}, tmp_path)
+    pdf = compiled((tmp_path / "paper.typ").read_text(), tmp_path)
+    assert missing(pdf) == set()
+    over, outside = [], []
+    with mupdf().open(stream=pdf) as opened:
+        for page in opened:
+            words = [w for w in page.get_text("words") if len(w[4]) > 5]
+            outside += [w[4] for w in words if w[2] > page.rect.width - 45]  # a full stop may hang into the margin
+            over += [
+                (one[4], other[4])
+                for one, other in combinations(words, 2)
+                if min(one[2], other[2]) - max(one[0], other[0]) > 3
+                and min(one[3], other[3]) - max(one[1], other[1]) > 5
+            ]
+    assert not over
+    assert not outside
+
+
+def test_typsts_fonts_have_every_sign_that_is_printed_as_it_is(tmp_path):
+    signs = [chr(code) for code in range(0x20, 0x30000) if unicodedata.category(chr(code)) not in ("Cc", "Cn", "Cs")]
+    kept = [sign for sign in signs if typst_signs(sign) == sign]
+    assert len(kept) > 3000
+    for face in ("Libertinus Serif", "DejaVu Sans Mono"):
+        # An accent stands on a letter.
+        boxes = "".join(
+            f'#box["a{sign}"]\n' if unicodedata.combining(sign) else f"#box[{typst(sign)}]\n" for sign in kept
+        )
+        pdf = compiled(f'#set text(font: "{face}")\n{boxes}', tmp_path)
+        assert missing(pdf) == set()
+    assert typst_signs("a中😀Ａ") == "aU+4E2DU+1F600A"
 
 
 def test_bibtex_gets_names_in_ascii_and_titles_escaped_and_addresses_as_they_are():
@@ -138,6 +210,7 @@ CLASSES = {
     "article": r"\documentclass{article}",
     "natbib": "\\documentclass{article}\n\\usepackage{natbib}",  # as the styles of NeurIPS and ICLR
     "elsarticle": r"\documentclass[5p]{elsarticle}",
+    "llncs": r"\documentclass{llncs}",
     "acmart": "\\PassOptionsToPackage{expansion=false}{microtype}\n\\documentclass[sigconf]{acmart}",
 }
 

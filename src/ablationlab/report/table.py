@@ -216,7 +216,7 @@ class Table:
             column.key for column, cells in shown if any(len(cell.whole) > _LONG and not cell.code for cell in cells)
         }
         align = "".join(wrapped if wrapped and column.key in long else column.align[0] for column, _ in shown)
-        head = " & ".join(latex(column.title) for column, _ in shown)
+        head = " & ".join(_folded(column.title, column.align) or latex(column.title) for column, _ in shown)
         body = "\n".join("    " + " & ".join(map(_latex_cell, cells)) + r" \\" for cells in _rows(shown))
         return (
             f"\\begin{{tabular}}{{{align}}}\n    \\toprule\n    {head} \\\\\n    \\midrule\n{body}\n    \\bottomrule\n"
@@ -378,8 +378,9 @@ def _csv(value: Value) -> str:
     return f"'{text}" if text.startswith(tuple("=+-@\t\r\n")) and not isinstance(value, int) else text
 
 
-#: Letters of a cell from which a paper's table breaks it.
+#: Letters of a cell from which a paper's table breaks it, and letters of a name on one line of a cell.
 _LONG = 60
+_LINE = 32
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -421,10 +422,51 @@ _LATEX = {
 _LATEX_LETTERS = re.compile("[ -~¡-ĥĨ-ķĹ-ľŁ-ňŊ-ťŨ-žȘ-ț‐-―‘-‚“-„†-•‰‹›€™]")
 
 
+#: What has this many letters without a space needs places where its line may end.
+_LONG_NAME = re.compile(r"(\S{24,})")
+_WORD = re.compile(r"\W*\w[^\W\d_A-Z]+\W*")
+_SEAM = re.compile(r"(?<=[-_./:,=])|(?<=[a-z])(?=[A-Z])|(?=U\+[0-9A-F]{4})")
+
+
+def _parts(name: str) -> list[str]:
+    """A name cut where a line may end: behind its signs, at capitals, and within what is long without either."""
+    return [chunk for part in _SEAM.split(name) for chunk in re.findall(".{1,8}" if len(part) > 14 else ".+", part)]
+
+
+def _code_parts(text: str) -> list[str]:
+    """Code with every long name in it cut."""
+    pieces = enumerate(_LONG_NAME.split(text))
+    return [part for place, piece in pieces for part in (_parts(piece) if place % 2 else [piece]) if part]
+
+
+def _seamed(text: str, escape: Callable[[str], str], seam: str) -> str:
+    """Escaped text with *seam* wherever a long name may be broken, and soft hyphens in words too long for a dictionary."""
+
+    def broken(piece: str) -> str:
+        if _WORD.fullmatch(piece):
+            return escape("\N{SOFT HYPHEN}".join(re.findall(".{1,12}", piece)) if len(piece) > 30 else piece)
+        return seam.join(map(escape, _parts(piece)))
+
+    return "".join(broken(piece) if place % 2 else escape(piece) for place, piece in enumerate(_LONG_NAME.split(text)))
+
+
+_LATEX_SEAM = r"\allowbreak{}"
+
+
 def latex(text: str) -> str:
     """Text escaped for LaTeX. Signs that pdflatex lacks are printed as what they are made of, else by number."""
-    escaped = "".join(map(_latex_sign, unicodedata.normalize("NFC", _CONTROL.sub(" ", text))))
-    return re.sub(r"([-,.'])(?=\1)", r"\1{}", escaped)  # --, '', ,, would become one sign
+    return _seamed(unicodedata.normalize("NFC", _CONTROL.sub(" ", text)), _latex_text, _LATEX_SEAM)
+
+
+def latex_code(text: str) -> str:
+    """A name or a command in the typewriter face; its line may end behind any dash, dot and slash."""
+    plain = unicodedata.normalize("NFC", _CONTROL.sub(" ", text))
+    parts = [short for part in _code_parts(plain) for short in re.split(r"(?<=[-./:])", part) if short]
+    return rf"\texttt{{{_LATEX_SEAM.join(map(_latex_text, parts))}}}"
+
+
+def _latex_text(text: str) -> str:
+    return re.sub(r"([-,.'])(?=\1)", r"\1{}", "".join(map(_latex_sign, text)))  # --, '', ,, would become one sign
 
 
 def _latex_sign(sign: str) -> str:
@@ -470,8 +512,22 @@ def _bibtex_letter(sign: str) -> str:
 _EMBEDDING = re.compile(r"\bE\\_(tok|pos)\b")
 
 
+def _folded(text: str, align: Align = "left", *, code: bool = False) -> str:
+    """A long name on several lines of a cell, for the columns of LaTeX break no text; nothing where it is not long."""
+    if len(max(text.split(), key=len, default="")) <= _LINE:
+        return ""
+    lines = [""]
+    for part in _code_parts(text):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > _LINE:
+            lines.append("")
+        lines[-1] += part
+    shown = r"\\".join(latex_code(line.strip()) if code else latex(line.strip()) for line in lines)
+    place = "t" if code else "b"
+    return rf"\begin{{tabular}}[{place}]{{@{{}}{align[0]}@{{}}}}{shown}\end{{tabular}}"
+
+
 def _latex_cell(cell: Cell) -> str:
-    text = rf"\texttt{{{latex(cell.text)}}}" if cell.code else latex(cell.text)
+    text = (_folded(cell.text, code=True) or latex_code(cell.text)) if cell.code else latex(cell.text)
     text = _EMBEDDING.sub(r"$E_{\\mathrm{\1}}$", text) if cell.formula else text
     text = rf"\textbf{{{text}}}" if cell.strong else text
     return text + (f" ({latex(cell.note)})" if cell.note else "")
@@ -481,12 +537,50 @@ def _latex_cell(cell: Cell) -> str:
 _TYPST = re.compile(r"([\\*_#$@<>`\[\]~/\"'=+\-{}|])")
 
 
+#: Where a name may break. Without a width it would be no place to break; a sign without one would be copied with the name.
+_TYPST_SEAM = "#h(0.01pt)"
+#: What Typst's own fonts have, as far as it is of use: Latin, Greek, Cyrillic, Armenian, Hebrew, Georgian, and signs.
+_TYPST_SIGNS = re.compile(
+    "[ -~\u00a0-\u02ff\u0300-\u0304\u0306-\u030c\u0327\u0328\u0370-\u0377\u037a-\u037f\u0384-\u038a\u038c\u038e-\u03a1"
+    "\u03a3-\u0482\u048a-\u04ff\u0531-\u0556\u0561-\u0587\u05d0-\u05ea\u10d0-\u10ff\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45"
+    "\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u2009-\u200a\u2010-\u2027\u202f-\u2040\u2044-\u2052\u2060\u2070"
+    "\u2071\u2074-\u208e\u2090-\u209c\u20a0-\u20c0\u2100-\u211e\u2126-\u2151\u2153-\u2184\u2190-\u2246\u2248-\u22ab\u22ad-\u23ff"
+    "\u2460-\u25cb\u25cd-\u2606\u2609-\u262f\u2638-\u268b\u270c-\u2714\u2717-\u2726\u27b1-\u2b73]"
+)
+
+
 def typst(text: str) -> str:
     """Text escaped for Typst."""
-    escaped = _TYPST.sub(r"\\\1", _CONTROL.sub(" ", text))
+    return _seamed(typst_signs(text), _typst_text, f"{_TYPST_SEAM};")
+
+
+def _typst_text(text: str) -> str:
+    escaped = _TYPST.sub(r"\\\1", text)
     escaped = re.sub(r"(?<=\.)(?=\.)", r"\\", escaped)  # three dots would become one sign
     escaped = re.sub(r"(?<=\bnats\\/)(?=token)|(?<=\bbits\\/)(?=byte)", "\u2060", escaped)  # a unit stays on its line
     return re.sub(r"^(\s*\d+)\.", r"\1\\.", escaped)
+
+
+def typst_signs(text: str) -> str:
+    """Text without control characters; a sign that no font of Typst has is written as what it is made of, else by number."""
+    return "".join(map(_typst_sign, unicodedata.normalize("NFC", _CONTROL.sub(" ", text))))
+
+
+def _typst_sign(sign: str) -> str:
+    if _TYPST_SIGNS.match(sign):
+        return sign
+    parts = unicodedata.normalize("NFKD", sign)
+    if parts != sign:
+        return "".join(map(_typst_sign, parts))
+    if unicodedata.combining(sign) or unicodedata.category(sign) == "Cf":
+        return ""
+    return f"U+{ord(sign):04X}"
+
+
+def typst_code(text: str) -> str:
+    """A name or a command in the typewriter face, with the places where its line may end."""
+    parts = [typst_string(part) for part in _code_parts(typst_signs(text))]
+    return _TYPST_SEAM.join(f"#raw({part})" for part in parts or ['""'])
 
 
 def typst_string(text: str) -> str:
@@ -495,7 +589,7 @@ def typst_string(text: str) -> str:
 
 
 def _typst_cell(cell: Cell) -> str:
-    text = f"#raw({typst_string(cell.whole)})" if cell.code else typst(cell.whole)
+    text = typst_code(cell.whole) if cell.code else typst(cell.whole)
     text = _EMBEDDING.sub(r'$E_"\1"$', text) if cell.formula else text
     return f"[#strong[{text}]]" if cell.strong else f"[{text}]"
 

@@ -227,6 +227,6 @@ class Marks:
             if place % 2:
                 held = self.kept[int(piece)]
                 assert isinstance(held, Inline)
-                yield replace(held, style=style or held.style)
+                yield replace(held, kind=kind if held.kind == "text" else held.kind, style=style or held.style)
             elif piece:
                 yield Inline(kind, piece, style)

@@ -20,6 +20,7 @@ from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
 from ablationlab.report.paper.study import StudyView
+from ablationlab.report.table import typst_signs
 from ablationlab.report.tables.ablation import DECISION_TONES
 
 if TYPE_CHECKING:
@@ -299,6 +300,15 @@ def _plain(spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "layer": layers} if layers else spec
 
 
+def _signs(part: Any) -> Any:
+    """A chart's words in signs that the fonts of the paper have."""
+    if isinstance(part, dict):
+        return {_signs(key): _signs(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return list(map(_signs, part))
+    return typst_signs(part) if isinstance(part, str) and not part.isascii() else part
+
+
 def _legend(names: Collection[str], wanted: int) -> dict[str, float]:
     """As many columns as fit; of many variants smaller ones, else the legend would be higher than the chart."""
     many = len(names) > MANY
@@ -319,7 +329,7 @@ def column_svg(figure: Figure, height: int, wanted: int = COLUMN) -> str:
         config = spec.get("config", {})
         legend = {**config.get("legend", {}), **_legend(figure.variants, wanted)}
         spec["config"] = {**config, "font": FACE, "legend": legend}
-        svg = svg_of(spec)
+        svg = svg_of(_signs(spec))
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
         if found is None or abs(float(found[1]) - wanted) < 2:
             break

@@ -17,7 +17,7 @@ from ablationlab.report.paper.document import (
     Picture,
     Remark,
 )
-from ablationlab.report.table import Table, bibtex, latex, typst, typst_string
+from ablationlab.report.table import Table, bibtex, latex, latex_code, typst, typst_code, typst_string
 
 #: Formulas by name, for Typst and for LaTeX.
 FORMULAS = {
@@ -93,7 +93,11 @@ class Typesetter(ABC):
 
 
 class Typst(Typesetter):
-    """The body of paper.typ, behind the layout of ``template/layout.typ``; tables longer than a page do not float."""
+    """The body of paper.typ, behind the layout of ``template/layout.typ``.
+
+    A short appendix stands before the references. The tables of a long one would float into them, so it stands behind, on
+    pages of one column, and nothing in it floats.
+    """
 
     def __init__(self, floating: bool = True) -> None:
         self.floating = floating
@@ -101,26 +105,27 @@ class Typst(Typesetter):
     def document(self, paper: PaperDocument, layout: str) -> str:
         day = "none" if paper.day is None else "datetime(year: {}, month: {}, day: {})".format(*paper.day)
         authors = "".join(
-            f"(name: {typst_string(a.name)}, affiliation: {typst_string(a.affiliation)}), " for a in paper.authors
+            f"(plain: {typst_string(a.name)}, name: [{typst(a.name)}], affiliation: [{typst(a.affiliation)}]), "
+            for a in paper.authors
         )
         main, appendix = paper.parts()
         cited = '#references("references.bib")\n' if paper.cited() else ""
-        long = [block for block in appendix if _rows(block) > _PAGE]
-        back = f"#back[\n{Typst(floating=False).blocks(long)}]\n" if long else ""
+        behind = sum(map(_rows, appendix)) > _SHORT
+        inside = "" if behind else self.blocks(appendix)
+        back = f"#back[\n{Typst(floating=False).blocks(appendix)}]\n" if behind else ""
         return (
             f"// Compile with: typst compile paper.typ\n{layout}\n"
             f"#show: paper.with(\n  title: [{self.words(paper.title)}],\n"
             f"  plain-title: {typst_string(''.join(piece.text for piece in paper.title))},\n  authors: ({authors}),\n"
-            f"  byline: [{self.words(paper.byline)}],\n  header: {typst_string(paper.header)},\n  day: {day},\n"
+            f"  byline: [{self.words(paper.byline)}],\n  header: [{typst(paper.header)}],\n  day: {day},\n"
             f"  abstract: [{self.blocks(paper.abstract)}],\n)\n\n"
-            f"{self.blocks(main)}\n{self.blocks(block for block in appendix if block not in long)}\n"
-            f"{cited}#layout-check\n{back}"
+            f"{self.blocks(main)}\n{inside}\n{cited}#layout-check\n{back}"
         )
 
     def piece(self, piece: Inline) -> str:
         match piece.kind:
             case "code":
-                return f"#raw({typst_string(piece.text)})"
+                return typst_code(piece.text)
             case "cite" | "ref":
                 return f"#{piece.kind}(label({typst_string(piece.text)}))"
             case "math":
@@ -169,14 +174,15 @@ class Latex(Typesetter):
         authors = "\\nextauthor\n".join(
             rf"\paperauthor{{{latex(author.name)}}}{{{latex(author.affiliation)}}}" for author in paper.authors
         )
-        end = "\\bibliography{references}\n" if paper.cited() else ""
+        main, appendix = paper.parts()
+        cited = "\\bibliography{references}\n" if paper.cited() else ""
         unknown = sorted({sign for sign in bibtex(paper.references) if not sign.isascii() and latex(sign) != sign})
         signs = "".join(f"\\DeclareUnicodeCharacter{{{ord(sign):04X}}}{{{latex(sign)}}}\n" for sign in unknown)
         return (
             f"{layout}{signs}\n\\begin{{document}}\n"
             f"\\front{{{self.words(paper.title)}}}{{{authors}}}{{{self.blocks(paper.abstract).strip()}}}\n\n"
             f"\\medskip\\noindent\\emph{{{self.words(paper.byline)}}}\n\n"
-            f"{self.blocks(paper.body)}\n{end}\\end{{document}}\n"
+            f"{self.blocks(main)}\n{cited}\\behind\n{self.blocks(appendix)}\\end{{document}}\n"
         )
 
     def words(self, words: Sequence[Inline]) -> str:
@@ -185,13 +191,8 @@ class Latex(Typesetter):
 
     def piece(self, piece: Inline) -> str:
         match piece.kind:
-            case "code":  # a name may break behind its dashes, dots and slashes, and where it is long
-                parts = (
-                    re.findall(r"[^-./:_]{1,5}[-./:_]?|[-./:_]", piece.text)
-                    if len(piece.text) > 30
-                    else re.split(r"(?<=[-./:])", piece.text)
-                )
-                return r"\texttt{" + r"\allowbreak{}".join(map(latex, parts)) + "}"
+            case "code":
+                return latex_code(piece.text)
             case "cite":
                 return rf"~\citep{{{piece.text}}}"
             case "ref":
@@ -199,7 +200,7 @@ class Latex(Typesetter):
             case "math":
                 return FORMULAS[piece.text][1]
             case _:
-                return latex(re.sub(r"\w{31,}", _hyphenated, piece.text))
+                return latex(piece.text)
 
     def styled(self, piece: Inline, printed: str, following: str) -> str:
         return rf"\{'emph' if piece.style == 'emphasis' else 'textbf'}{{{printed}}}" if piece.style else printed
@@ -233,8 +234,8 @@ class Latex(Typesetter):
         return f"\\begin{{{name}}}[tp]\n\\centering\n{body}\\end{{{name}}}\n\n"
 
 
-#: Rows of a table that fit on one page with its caption, even if each takes two lines.
-_PAGE = 30
+#: Rows of tables in an appendix that leave most of a page to the text.
+_SHORT = 20
 
 
 def _rows(block: Block) -> int:
@@ -243,11 +244,6 @@ def _rows(block: Block) -> int:
 
 def _flag(value: bool) -> str:
     return str(value).lower()
-
-
-def _hyphenated(word: re.Match[str]) -> str:
-    """A word that is too long for the patterns of TeX, with places to break it."""
-    return "\N{SOFT HYPHEN}".join(re.findall(".{1,12}", word[0]))
 
 
 def _label(key: str) -> str:
