@@ -53,8 +53,8 @@ def evaluate(
         tuple[str, ...],
         Several,
         Parameter(
-            help="Names of the suite (`suite` for all of it), of benchmarks (`benchmarks`), of the harness, or YAML files. "
-            "Default: evaluation.tasks of the study, or `suite`."
+            help="Tasks of the suite (`suite` for all), benchmarks (`benchmarks` for all), tasks of the harness, or YAML "
+            "files. Default: evaluation.tasks of the study, or `suite`."
         ),
     ] = (),
     fewshot: Annotated[
@@ -120,7 +120,7 @@ def analyze(
     ],
     *,
     study: Annotated[
-        Path | None, Parameter(help="The study file as it is now: where it differs from the sealed one is reported.")
+        Path | None, Parameter(help="The current study file; differences from the sealed one are reported.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -152,16 +152,16 @@ def analyze(
         Names,
         Parameter(
             group=TABLE,
-            help="A metric and which way is better, as val/loss:lower; may be repeated, the first decides. "
-            "Without it, every column whose name tells its direction is compared.",
+            help="A metric and which way is better, such as val/loss:lower; may be repeated, the first decides. "
+            "Without it, every column whose name implies which way is better is compared.",
         ),
     ] = (),
     where: Annotated[
-        Names, Parameter(group=TABLE, help="Only runs with this value, as config.lr=0.001; may be repeated.")
+        Names, Parameter(group=TABLE, help="Only runs with this value, such as config.lr=0.001; may be repeated.")
     ] = (),
     run_names: Annotated[
         str | None,
-        Parameter(group=TABLE, help="How a run's name reads, as '{variant}-s{seed}'; * stands for anything."),
+        Parameter(group=TABLE, help="The pattern of run names, such as '{variant}-s{seed}'; * stands for anything."),
     ] = None,
     at: Annotated[
         str | None, Parameter(group=TABLE, help="Which value of a curve counts: last, best or step=N. Default: last.")
@@ -171,7 +171,7 @@ def analyze(
         Parameter(
             negative="",
             group=TABLE,
-            help="Runs of equal seeds are not pairs, or there are no seeds; uses Welch's test.",
+            help="Do not pair runs by seed; compare them by Welch's test.",
         ),
     ] = False,
     primary: Annotated[str | None, Parameter(group=TABLE, help="The metric that decides.")] = None,
@@ -294,7 +294,7 @@ def power(
             name=["--from", "--pilot"],
             negative="",
             help="Results folder of a pilot, whose spread and instability are used. Give it again with a pilot of a "
-            "different length to see what more steps would buy.",
+            "different length to see what more steps would gain.",
         ),
     ] = None,
     sd: Annotated[
@@ -318,7 +318,7 @@ def power(
     unstable: Annotated[
         list[str] | None,
         Parameter(
-            negative="", help="REGIME=BASELINE:VARIANT, the chances that a run breaks, as short-memory=0.5:0.05."
+            negative="", help="REGIME=BASELINE:VARIANT, the chances that a run breaks, such as short-memory=0.5:0.05."
         ),
     ] = None,
     studies: Annotated[
@@ -328,7 +328,7 @@ def power(
 ) -> int:
     """Show how many seeds the registered effects need, and what the study will decide, by simulating it.
 
-    The spread comes from a pilot (--from) or from your assumption (--sd). A pilot's SD is a rough guess, so the table also
+    The spread comes from a pilot (--from) or from your assumption (--sd). A pilot's SD is a rough estimate, so the table also
     shows the seeds needed at its 80 % upper bound. Decisions are simulated with the study's own rules, tests and
     corrections, at true effects of -2 to 2 smallest effects unless --effect says otherwise.
     """
@@ -410,14 +410,15 @@ def compare(
         str | None,
         Parameter(help="Which of the samples' metrics. Default: acc, then exact_match; of a log, its scorer."),
     ] = None,
-    filter_: Annotated[str | None, Parameter(name="--filter", help="Which filter, where samples have several.")] = None,
+    filter_: Annotated[str | None, Parameter(name="--filter", help="Which filter, if samples have several.")] = None,
     allow_unpaired: Annotated[
         bool, Parameter(negative="", help="Leave out tasks and items that do not pair, and say how many.")
     ] = False,
     smallest_effect: Annotated[float | None, Parameter(help="Smallest difference in the metric that matters.")] = None,
     alpha: Annotated[float, Share, Parameter(help="1 - level of the intervals.")] = 0.05,
     correction: Annotated[
-        Literal["holm", "bonferroni", "benjamini-hochberg"], Parameter(help="Over the tasks, and over all comparisons.")
+        Literal["holm", "bonferroni", "benjamini-hochberg"],
+        Parameter(help="The correction over all tasks and comparisons."),
     ] = "holm",
     out: Annotated[Path | None, Parameter(help="Folder for comparison.json.")] = None,
 ) -> int:
@@ -425,8 +426,8 @@ def compare(
 
     Items pair on their id and the hashes of document, prompt and target. Per task: McNemar's test and a bootstrap over items
     for each seed; with three or more seeds (subfolders of the same names in A and B) a paired t over seeds and an
-    interval over seeds and items; and the macro average over tasks. Three or more folders: each is compared with the first,
-    and all p-values are corrected as one family.
+    interval over seeds and items; and the macro average over tasks. With three or more folders, each is compared with
+    the first, and all p-values are corrected as one family.
     """
     from ablationlab.analysis.lm_eval import compare_samples
     from ablationlab.report.terminal.analysis import items_view

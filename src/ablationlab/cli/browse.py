@@ -48,7 +48,7 @@ def init(
     lr: Annotated[float | None, Positive, Parameter(help="Peak learning rate. Default: 0.001.")] = None,
     metric: Annotated[str | None, Parameter(help="The metric that decides. Default: validation_loss.")] = None,
     smallest_effect: Annotated[
-        float | None, Positive, Parameter(help="Smallest difference in it that matters. Default: 0.01.")
+        float | None, Positive, Parameter(help="Smallest difference in the metric that matters. Default: 0.01.")
     ] = None,
 ) -> int:
     """Write a commented study file that runs. On a terminal it asks for what you do not give as an option.

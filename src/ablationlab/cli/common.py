@@ -109,7 +109,7 @@ AcceptDrift = Annotated[
         name="--accept-drift",
         group=SAFETY,
         negative="",
-        help="Continue although libraries, code or processor changed since the plan was sealed; every run records it.",
+        help="Continue even if libraries, code or processor changed after the plan was sealed; every run records it.",
     ),
 ]
 TrustCode = Annotated[
@@ -118,7 +118,7 @@ TrustCode = Annotated[
         name="--trust-code",
         group=SAFETY,
         negative="",
-        help="Run code of a results folder that has never run here; its hash is remembered.",
+        help="Run code from a results folder that has never run on this machine; its hash is remembered.",
     ),
 ]
 Report = Annotated[

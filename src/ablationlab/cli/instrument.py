@@ -41,10 +41,10 @@ def replicate(
 ) -> int:
     """Compare a published table with our runs: published, ours, the difference, and whether its interval includes 0.
 
-    Runs the table's study first, unless --results names a folder that has it; what is trained already is not trained
-    again. Figures are compared as means of small samples (Welch's interval, or a prediction interval where no
-    spread is published); directions by the corrected test of the analysis. Writes replication.json beside the results. Any
-    table can be added as a TOML file: docs/replication.md says how.
+    Runs the table's study first, unless --results names a folder that has it; finished runs are not trained again.
+    Figures are compared as means of small samples (Welch's interval, or a prediction interval if no spread is
+    published); directions by the corrected test of the analysis. Writes replication.json into the results folder. You
+    can add a table of your own as a TOML file (docs/replication.md).
     """
     from ablationlab.instrument.replication import check_study, load_table, names, study_path, table_path
     from ablationlab.instrument.replication import replicate as compare
@@ -111,16 +111,17 @@ def _refuse_alone(**options: object) -> None:
 def validate(
     results: Annotated[Path, Parameter(help="A results folder of exchangeable arms (studies/validation-aa.toml).")],
     *,
-    pairs: Annotated[int, Parameter(help="Pairs of each study that the seeds are cut into.")] = 5,
+    pairs: Annotated[int, Parameter(help="Pairs per study that the seeds are divided into.")] = 5,
     out: Annotated[Path | None, Parameter(help="Where the files go. Default: RESULTS.")] = None,
 ) -> int:
     """Measure the error rates of the shipped analysis: how often it finds what is not there, and misses what is.
 
-    The arms of RESULTS are redraws of the baseline, so every null is true by construction. Their seeds are cut into studies
-    of a few pairs, each of which goes through the ordinary analysis and rules; it counts significant differences,
-    decisions, and the answers of every test and interval, with exact binomial intervals. Where the study has a sweep, a
-    smaller learning rate is an effect whose size the selection seeds calibrate: its rate of detection is compared with
-    the planned power. Needs no checkpoints. Writes validation.json, validation.md and, with a sweep, validation.svg.
+    The arms of RESULTS are redraws of the baseline, so every null is true by construction. Their seeds are divided into
+    studies of a few pairs, each of which goes through the ordinary analysis and rules. The command counts significant
+    differences, decisions, and the answers of every test and interval, with exact binomial intervals. If the study has a
+    sweep, a smaller learning rate is an effect whose size the selection seeds calibrate: its rate of detection is
+    compared with the planned power. Needs no checkpoints. Writes validation.json, validation.md and, with a sweep,
+    validation.svg.
     """
     from ablationlab.instrument.validation import validate as measure
     from ablationlab.records.storage import replace

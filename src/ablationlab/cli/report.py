@@ -34,7 +34,7 @@ def report(
 ) -> int:
     """Turn records, analysis and verdict into report.html, figures, tables and paper.pdf. Offline, without torch.
 
-    If the analysis is missing or does not match the records, it is made again first. An unfinished study gives a report
+    If the analysis is missing or does not match the records, it is regenerated first. An unfinished study gives a report
     marked as interim. Exit code 1 if files of the study are damaged, or if a part that you ask for cannot be written.
     """
     from ablationlab.report.make import PARTS, make_report
@@ -75,7 +75,9 @@ def paper(
     out: Annotated[Path, Parameter(help="The folder that gets paper.pdf, its sources and claims.json.")],
     title: Annotated[
         str,
-        Parameter(help="Title. Default: the question of one study; of several, # Title of the text, or their changes."),
+        Parameter(
+            help="Title. Default: the study's question; for several studies, # Title of the text, or their changes."
+        ),
     ] = "",
     text: Annotated[
         Path | None,
@@ -85,7 +87,7 @@ def paper(
         ),
     ] = None,
 ) -> int:
-    """Write one paper over several studies: PDF by Typst, LaTeX source for IEEEtran, and claims.json.
+    """Write one paper about several studies: a PDF made by Typst, LaTeX source for IEEEtran, and claims.json.
 
     Methods that the studies share are described once. Results have a section per question, and one table and one figure
     show the decisions of all studies. claims.json names the record, the field and the command behind each number in the
@@ -128,9 +130,9 @@ def verify(
     """Check the chain of hashes from the plan to the paper, every file of every run included, and print it.
 
     It finds accidents and careless edits. Against someone who recomputes every hash, only --deposited helps: a copy that
-    others have dated. Files that runs may leave out to save room, such as weights, are listed as not kept. Files that are no
-    part of the study are listed as unknown; no number comes from them, so the chain holds. Exit code 1 if a file differs or
-    is missing.
+    others have dated. Files that runs may leave out to save space, such as weights, are listed as not kept. Files that are
+    not part of the study are listed as unknown; no number comes from them, so the chain holds. Exit code 1 if a file
+    differs or is missing.
     """
     from ablationlab.report.chain import chain
     from ablationlab.study.places import find_results
@@ -167,7 +169,7 @@ def watch(
         Parameter(help="Also write the runs' numbers, while they train, as TensorBoard event files."),
     ] = None,
 ) -> int:
-    """Serve a page that follows a study while it runs: progress, curves, warnings. Read-only; Ctrl-C stops it.
+    """Serve a live page of a study while it runs: progress, curves, warnings. Read-only; Ctrl-C stops it.
 
     The numbers are interim: draw no conclusions before all registered runs are done.
     """
@@ -220,8 +222,8 @@ def export(
 ) -> int:
     """Write a trained run as a folder that transformers' `AutoModelForCausalLM.from_pretrained` loads.
 
-    Holds model.safetensors, config.json and the characters of the vocabulary. The settings of the model choose among GPT-2,
-    Llama, Mistral, Qwen3, OLMo-2, Gemma-2, nanochat and GPT-NeoX. A model that fits none of them is refused, with the
+    It holds model.safetensors, config.json and the characters of the vocabulary. The settings of the model choose among
+    GPT-2, Llama, Mistral, Qwen3, OLMo-2, Gemma-2, nanochat and GPT-NeoX. A model that fits none of them is refused, with the
     reason; `ablationlab.load(run)` gives any run as a torch module.
     """
     from ablationlab.training.export import export as write

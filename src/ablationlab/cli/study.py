@@ -62,7 +62,7 @@ def plan(
         str | None,
         Parameter(
             group=ELSEWHERE,
-            help="Hardware that need not be here, such as t4 or 64xh100: print what the study takes there; seal nothing.",
+            help="Print what the study would take on other hardware, such as t4 or 64xh100; seal nothing.",
         ),
     ] = None,
     price: Annotated[float | None, Positive, Parameter(group=ELSEWHERE, help="Dollars per GPU-hour.")] = None,
@@ -201,15 +201,15 @@ def run(
         Literal["local", "ray", "torchrun"],
         Parameter(
             group=TRAINING,
-            help="Who trains: processes of this machine that take whole runs, the workers of a Ray cluster, or torchrun, "
-            "which spreads each run over processes (docs/scale.md).",
+            help="Where runs train: in processes of this machine, on the workers of a Ray cluster, or under torchrun, "
+            "which spreads each run over several processes (docs/scale.md).",
         ),
     ] = "local",
     address: Annotated[
         str | None,
         Parameter(
             group=TRAINING,
-            help="The Ray cluster: auto, or host:port. Default: one on this machine, for this command alone.",
+            help="The Ray cluster: auto, or host:port. Default: one on this machine, for this command only.",
         ),
     ] = None,
     nproc: Annotated[
@@ -271,7 +271,7 @@ def extend(
     trust_code: TrustCode = False,
     report: Report = True,
 ) -> int:
-    """Add seeds or variants to a study that was sealed, and conclude again; everything trained and scored is reused.
+    """Add seeds or variants to a sealed study, and analyze it again; everything trained and scored is reused.
 
     plan.lock stays as it is; amendments/ keeps what was added, when and why. The next look of a [design] is a planned look.
     Anything else is exploratory wherever its verdict is printed, because adding runs after seeing results makes false claims
@@ -332,7 +332,7 @@ def _again(
 
 
 def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
-    """Show where every run of a study stands, from the files alone; safe while it is running.
+    """Show the state of every run of a study, from its files; safe while it is running.
 
     It shows the sealed plan, and names settings of the study file that differ from it, such as those given with --set
     when the study was planned.

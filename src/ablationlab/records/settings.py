@@ -184,7 +184,7 @@ class ModelConfig(Frozen):
     tied: bool = True
     """Whether the head uses the token embedding."""
     final_norm: bool | str = True
-    """Whether a norm stands before the head; a name chooses its kind."""
+    """Whether there is a norm before the head; a name chooses its kind."""
     head_bias: bool = False
     """Whether the head has a bias."""
     norm_eps: Positive = 1e-5
@@ -201,15 +201,15 @@ class ModelConfig(Frozen):
     qk_norm_over: Literal["head", "width"] = "head"
     """Whether that norm is taken over each head or over the whole width."""
     attention_scale: Positive = 1.0
-    """Factor of the attention scores, beside 1/√(head width)."""
+    """Factor of the attention scores, in addition to 1/√(head width)."""
     attention_softcap: Positive | None = None
     """c in c · tanh(score / c). Without it, scores are not capped."""
     attention_gate: Literal["none", "head", "element"] = "none"
     """Sigmoid gate on the attended values: one per head or one per element."""
     window: Count | None = None
-    """Keys that a query sees: itself and those before it. Without it, all."""
+    """Number of keys that a query sees, its own included. Without it, all."""
     parallel: bool = False
-    """Whether attention and MLP read the same stream and are added to it at once."""
+    """Whether attention and MLP read the same stream and are added to it together."""
     residual_scale: Positive | Literal["deepnorm"] = 1.0
     """Factor of the stream where a part is added: residual_scale · x + branch_scale · f(x). `deepnorm` is (2 ·
     layers)^¼, with smaller initial matrices; it needs `norm_place = "post"`."""
@@ -458,7 +458,7 @@ class DataConfig(Frozen):
     mixture: Annotated[dict[str, Annotated[float, Field(gt=0, le=LARGEST_INTEGER)]], Field(min_length=1)] | None = None
     """Corpora and their weights, for `corpus = "mixture"`. Weights are normalized."""
     overlap: Literal["remove-from-training", "keep"] = "remove-from-training"
-    """What becomes of training text that a mixture also holds out or repeats."""
+    """What to do with training text that a mixture also holds out or repeats."""
 
     @model_validator(mode="after")
     def _mixture_is_named(self) -> Self:
@@ -483,7 +483,7 @@ class EvaluationConfig(Frozen):
     templates: Literal["one", "all"] = "one"
     """One prompt template per task, or all of them."""
     items: Annotated[int, Field(ge=10)] | None = None
-    """Most items per task. Without it, all."""
+    """The most items per task. Without it, all."""
     gate_seeds: Seeds = ()
     """Seeds of baseline runs that are never compared. They decide which tasks count. Without them, no task counts."""
 
@@ -507,11 +507,11 @@ class ExecutionConfig(Frozen):
     kernels: Literal["fused", "plain"] = "fused"
     """On a GPU: our Triton kernels, or plain torch operations for GPUs on which Triton does not work."""
     deterministic: bool = True
-    """The same bits twice. `false` is faster for some models on a GPU; every report then says so."""
+    """Whether a repeated run gives the same bits. `false` is faster for some models on a GPU; every report then says so."""
     parallel: Literal["ddp", "fsdp"] | None = None
     """How torchrun spreads one run over devices: whole copies (`ddp`) or shards (`fsdp`). Runs are then not stacked."""
     activation_checkpointing: bool = False
-    """Under torchrun: recompute the inside of a block in the backward pass instead of keeping it."""
+    """Under torchrun: recompute the activations inside a block in the backward pass instead of keeping them."""
 
     @model_validator(mode="after")
     def _parallel_runs_stand_alone(self) -> Self:
@@ -654,13 +654,13 @@ class Calibrate(Frozen):
     high: float
     """Upper end of the search."""
     seeds: SeveralSeeds
-    """Seeds of the calibration alone; they are never compared."""
+    """Seeds for the calibration only; they are never compared."""
     target: Fraction = 0.5
     """Share of baselines that should break."""
     scale: Literal["log", "linear"] = "log"
     """Whether values are spaced by ratio or by difference."""
     tries: Annotated[int, Field(ge=3)] = 8
-    """Most values to try, both ends included."""
+    """The most values to try, both ends included."""
     value: float | None = None
     """What was found. Sealed with the plan; not a setting."""
 
@@ -949,9 +949,9 @@ class Criterion(Frozen):
     metric: str
     """A metric, by name."""
     regime: str = DEFAULT_REGIME
-    """The regime it is asked in."""
+    """The regime in which it is tested."""
     contrast: tuple[str, str] | None = None
-    """The two arms to compare, variant first. Without it, every variant against the baseline."""
+    """The two arms to compare, variant first. Without it, every variant is compared with the baseline."""
     role: Literal["primary", "secondary", "guard"] = "secondary"
     """`primary` decides. `secondary` is tested, in order, once the primary comparison of its variant is shown. `guard` must
     be shown non-inferior."""
@@ -993,7 +993,7 @@ class Hypothesis(Frozen):
     rule: Literal["no-change", "worse-though-smoother", "restores-stability"]
     """The rule that judges it."""
     metric: str | None = None
-    """The metric it speaks of. `restores-stability` takes none."""
+    """The metric it is about. `restores-stability` takes none."""
 
     @model_validator(mode="after")
     def _metric_belongs_to_the_rule(self) -> Self:
@@ -1035,7 +1035,7 @@ class Stability(Frozen):
     diverged: Literal["survivors", "refuse"] = "survivors"
     """For metrics that a diverged run lacks: compare the surviving pairs and say so, or compare nothing there."""
     loss_threshold: Positive | None = None
-    """Training loss, in nats, of the metric `steps_to_loss`. Without it, the metric is not measured."""
+    """Training loss, in nats, for the metric `steps_to_loss`. Without it, the metric is not measured."""
 
 
 class StudyText(Frozen):
@@ -1089,7 +1089,7 @@ class Trainer(Frozen):
     patterns: dict[str, str] = Field(default_factory=dict)
     """For a program that only prints: a regular expression per name, with the groups `step` and `value`."""
     timeout: Positive | None = None
-    """Most seconds per run. A run that takes longer has failed."""
+    """Time limit per run, in seconds. A run that takes longer has failed."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -1130,7 +1130,7 @@ class Study(Frozen):
     name: Annotated[str, Field(min_length=1, max_length=100)]
     """Names the study and its results folder."""
     question: str = ""
-    """The question, as page and paper print it."""
+    """The question, as the page and the paper print it."""
     use: tuple[UsedCode, ...] = ()
     """Your own Python files, relative to the study file, or entry points. Their content is sealed with the plan."""
     baseline: str
@@ -1162,9 +1162,9 @@ class Study(Frozen):
     sweep: Sweep | None = None
     """Learning rates that every variant is trained at."""
     design: Design | None = None
-    """Planned looks at the results while seeds come in."""
+    """Planned looks at the results as seeds come in."""
     noise: Noise | None = None
-    """Additional runs that tell sources of noise apart."""
+    """Additional runs that separate sources of noise."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """What is scored."""
     probes: dict[str, Count] = Field(default_factory=dict)
@@ -1178,9 +1178,9 @@ class Study(Frozen):
     hypotheses: tuple[Hypothesis, ...] = ()
     """Hypotheses, fixed before any run, each with the rule that judges it."""
     text: StudyText | None = None
-    """Path of a Markdown file with the paper's own words."""
+    """Path of a Markdown file with your own text for the paper."""
     authors: tuple[Author, ...] = ()
-    """Who signs the paper, in this order."""
+    """The authors of the paper, in this order."""
 
     @field_validator("name")
     @classmethod
