@@ -439,15 +439,28 @@ def test_status_before_planning_says_how_to_start_and_writes_nothing(cli, study_
     assert not (tmp_path / "results").exists()
 
 
+def test_a_plan_says_which_runs_train_together_and_lists_the_first(cli, study_file, tmp_path):
+    seeds = f"seeds={list(range(1, 22))}"
+    code, output, _ = cli("plan", study_file(), "--set", seeds, "--set", "execution.stack_width=4")
+    assert code == 0
+    plan = Plan.read(tmp_path / "results" / "tiny" / "plan.lock")
+    assert "up to 4 trained together in one program (" in flat(output)
+    first, last = plan.runs[0], plan.runs[-1]
+    assert re.search(rf"^{first.id} +{first.seed} +1 *$", output, re.MULTILINE)
+    assert last.id not in output
+    assert f"And {len(plan.runs) - 40} more, in plan.lock." in output
+
+
 def test_plan_prints_runs_tokens_flops_parameters_time_and_disk(cli, study_file, tmp_path):
     code, output, errors = cli("plan", study_file(), "--device", "cpu", "--workers", "2")
     assert (code, errors) == (0, "")
     plan = Plan.read(tmp_path / "results" / "tiny" / "plan.lock")
     for run in plan.runs:
-        assert re.search(rf"^{run.id} +{run.seed} +{run.stack} +{run.slot} *$", output, re.MULTILINE)
+        assert re.search(rf"^{run.id} +{run.seed} *$", output, re.MULTILINE)
         assert f"{run.budget.parameters:,}" in output
     assert "none (baseline)" in output
-    assert "6 runs in 6 stacks of width 1; 4,608 tokens" in output
+    assert "6 runs, each trained by itself; 4,608 tokens" in flat(output)
+    assert "regime" not in output  # there is one
     assert "FLOP of matrix products" in output
     estimated = (
         r"Roughly 4\.\d s to train \(estimated for a slow machine; too short to be timed\); disk [\d.]+ kB at the end"

@@ -45,7 +45,7 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.make import with_analysis
-from ablationlab.report.page.build import page_html, write_page
+from ablationlab.report.page.build import _groups, captions, page_html, write_page
 from ablationlab.report.probes import read_probes
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
@@ -116,6 +116,54 @@ def test_the_validation_curve_says_how_much_of_the_text_it_is_of(tmp_path: Path,
     assert told in captions["curve-curve-loss"]
     assert ("windows" in captions["curve-curve-loss"]) == bool(told)
     assert "windows" not in captions["curve-loss"]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["chance", "bigram"], "Dotted: chance and n-gram models, on the validation text."),
+        (["unigram", "bigram"], "Dotted: n-gram models, on the validation text."),
+        (["chance"], "Dotted: chance, on the validation text."),
+        ([], ""),
+    ],
+)
+def test_a_caption_names_the_levels_that_are_drawn(names: list[str], told: str):
+    assert curves._levels([{"level": name, "loss": 2.0} for name in names]) == told
+
+
+def test_how_to_read_marks_is_said_below_the_first_chart_of_a_section(drawn: Figures):
+    for section, mark in (("curves", "Line: mean over the seeds shown."), ("paired", "Small marks: one pair of runs")):
+        figures = drawn.by_section[section]
+        assert sum(mark in figure.caption for figure in figures) > 1
+        told = captions(_groups(figures))
+        assert [mark in text for text in told.values()] == [True, *[False] * (len(told) - 1)]
+
+
+def axis_labels(chart: Any, values: list[float]) -> list[str]:
+    """The labels of a chart of these values along x, as they are drawn 560 pixels wide."""
+    drawn = Figure("made", "made", (), chart, {"table": [{"x": value} for value in values]}, height=120)
+    texts = re.findall(r">([^<>]+)</text>", svg_of(drawn.spec()))
+    return [text.replace("−", "-") for text in texts if re.fullmatch(r"[−\d.e-]+", text)]
+
+
+def test_no_label_of_an_axis_is_dropped_with_the_zero():
+    points = alt.Chart(alt.NamedData(name="table")).mark_point()
+    labels = [float(text) for text in axis_labels(points.encode(x=alt.X("x:Q", title=None)), [-0.01, 0.13])]
+    assert 0.0 in labels
+    np.testing.assert_allclose(np.diff(labels), labels[1] - labels[0])
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([0.1, 10], ["0.1", "0.2", "0.5", "1.0", "2.0", "5.0", "10.0"]),
+        ([1e-6, 1e-2], ["1e-6", "1e-5", "1e-4", "0.001", "0.010"]),
+    ],
+)
+def test_a_log_axis_names_round_numbers(ends: list[float], expected: list[str]):
+    points = alt.Chart(alt.NamedData(name="table")).mark_point()
+    x = alt.X("x:Q", title=None).scale(type="log")
+    assert [float(text) for text in axis_labels(points.encode(x=x), ends)] == [float(text) for text in expected]
 
 
 def without_metrics(folder: Path) -> Results:

@@ -155,7 +155,8 @@ def test_curves_that_were_not_kept_are_drawn_from_the_results_and_the_page_says_
         (run / "metrics.jsonl").unlink()
     page = text_of(Results.open(tmp_path))
     assert "Not kept, to save room: metrics.jsonl of all twelve runs that ended" in page
-    assert "The loss is drawn from the thinned curve in each result.json." in page
+    assert "The loss is drawn from the thinned curve in each result.json, at most 100 points of a run." in page
+    assert page.count("thinned curve") == 1  # the captions below do not say it again
     assert "Loss along training." in page
     assert "charts of single runs from metrics.jsonl" not in page
     assert "curves from result.json." in page

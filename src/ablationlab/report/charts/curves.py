@@ -194,22 +194,29 @@ def _reference_rows(results: Results, column: str, low: float, high: float) -> l
 
 
 def _levels(levels: list[dict[str, Any]]) -> str:
-    return "Dotted: chance and n-gram models, on the validation text." if levels else ""
+    """What the dotted lines of a chart are, of those that it has."""
+    names = [row["level"] for row in levels]
+    kinds = [*(["chance"] if "chance" in names else []), *(["n-gram models"] if set(names) - {"chance"} else [])]
+    return f"Dotted: {' and '.join(kinds)}, on the validation text." if kinds else ""
 
 
+_RANGE = "Band: their range, lowest to highest; it is not a confidence interval."
 _BAND = (
-    PageSentence("Line: mean over the selected seeds.", printed="Line: mean over seeds."),
-    "Band: their range, lowest to highest; it is not a confidence interval.",
-    PageSentence("Point at a seed's line to follow it. Drag to move, Shift and wheel to zoom, double click to reset."),
+    PageSentence("Line: mean over the seeds shown.", printed="Line: mean over seeds.", once=True),
+    PageSentence(_RANGE, printed=_RANGE, once=True),
+    PageSentence(
+        "Point at a seed's line to follow it. Drag to move, Shift and wheel to zoom, double click to reset.", once=True
+    ),
 )
 
 
 def _thinning(column: str, grid: list[int], steps: int, runs: Sequence[Run | TableRun]) -> str:
-    """Which steps are drawn, and from which file where it is not metrics.jsonl."""
+    """Which steps are drawn, and on paper from which file where it is not metrics.jsonl: the page says that above."""
     if any(isinstance(run, ResultRun) for run in runs):
-        smoothed = "" if column == "curve_loss" else ", each a mean over 4 % of the run around its step"
-        drawn = f"drawn from the thinned curves in result.json, at most {POINTS} points of each run{smoothed}"
-        return f"metrics.jsonl is not kept: {drawn}."
+        smoothed = "" if column == "curve_loss" else "a mean over 4 % of the run around its step"
+        drawn = f"drawn from the thinned curves in result.json, at most {POINTS} points of each run"
+        printed = f"metrics.jsonl is not kept: {drawn}{', each ' if smoothed else ''}{smoothed}."
+        return PageSentence(f"Each point: {smoothed}." if smoothed else "", printed=printed, once=True)
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
     return f"Not all of the {count(steps)} steps are drawn, more of them around spikes."

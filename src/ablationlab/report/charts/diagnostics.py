@@ -73,7 +73,7 @@ def _figures(results: Results, view: ProbeChart, readings: list[ProbeValue]) -> 
 _HOW = {
     "steps": RANGE_OF_SEEDS,
     "depth": PageSentence(
-        "Line: mean over the selected seeds; marks: seeds.", printed="Line: mean over seeds; marks: seeds."
+        "Line: mean over the seeds shown; marks: seeds.", printed="Line: mean over seeds; marks: seeds.", once=True
     ),
     "groups": "Marks: seeds.",
     "values": "Each column of marks: one seed.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from math import isnan
 from statistics import fmean
@@ -94,7 +95,9 @@ def tasks(results: Results) -> tuple[Figure, ...]:
         names = list(dict.fromkeys(row["task"] for row in data))
         levels = [row for row in reference_rows(results, regime) if row["task"] in names]
         y = alt.Y("task:N", title=None, sort=names).axis(ticks=False, domain=False, labelPadding=10, labelLimit=190)
-        x = alt.X("accuracy:Q", title="accuracy (%)").scale(zero=False, padding=12)
+        known = [row["accuracy"] for row in (*data, *levels)]
+        ends = [max(0, 5 * math.floor(min(known) / 5 - 0.2)), min(100, 5 * math.ceil(max(known) / 5 + 0.2))]
+        x = alt.X("accuracy:Q", title="accuracy (%)").scale(domain=ends, nice=False, zero=False)
         runs = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
         layers: list[Any] = []
         if levels:
@@ -103,14 +106,14 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 other.transform_filter("datum.level == 'chance'")
                 .mark_tick(thickness=2, size=26, color=INK[0])
                 .encode(
-                    x=alt.X("accuracy:Q"),
+                    x=x,
                     y=y,
                     tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), tip("accuracy", "percentage")],
                 ),
                 other.transform_filter("datum.level != 'chance'")
                 .mark_tick(thickness=1.4, size=18, color=RULE[0], strokeDash=[2, 2])
                 .encode(
-                    x=alt.X("accuracy:Q"),
+                    x=x,
                     y=y,
                     tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), tip("accuracy", "percentage")],
                 ),

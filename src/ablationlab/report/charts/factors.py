@@ -17,6 +17,7 @@ from ablationlab.report.charts.theme import (
     Figure,
     Tables,
     figure,
+    level_or_turned,
     robust_scale,
     variant_colour,
 )
@@ -79,12 +80,11 @@ def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
     kept = Tables()
     base = alt.Chart(kept(rows)).transform_filter(BY_VARIANT)
     order = [name for name in results.variants if any(row["variant"] == name for row in rows)]
-    crowded = len(order) > 6 or len("".join(order)) > 36
     scale, ticks, words = robust_scale((value for row in rows for value in (row["low"], row["high"])), nice=True)
     names = [f"{_short(lines.key)} {name}" for name in lines.levels]
     channels: dict[str, Any] = {
         "x": alt.X("variant:N", title=None, sort=order).axis(
-            labelAngle=-40 if crowded else 0, labelFontWeight=600, labelOverlap=not crowded, labelLimit=120
+            labelFontWeight=600, labelLimit=120, **level_or_turned(order)
         ),
         "xOffset": alt.XOffset("across:N", sort=list(across.levels)),
         "color": variant_colour(results, legend=False),
@@ -171,7 +171,7 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
     domain = alt.Scale(domain=names, range=[hue for hue, _ in HUES[1 : len(names) + 1]])
     channels: dict[str, Any] = {
         "x": alt.X("across:N", title=_short(across.key), sort=list(across.levels)).axis(
-            labelAngle=-40 if len("".join(across.levels)) > 36 else 0, labelLimit=120, labelOverlap=False
+            labelLimit=120, **level_or_turned(list(across.levels))
         ),
         "color": alt.Color("line:N", scale=domain, legend=legend),
     }

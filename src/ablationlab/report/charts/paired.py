@@ -22,9 +22,11 @@ from ablationlab.report.charts.theme import (
     GROUND,
     RULE,
     Figure,
+    PageSentence,
     Tables,
     drawn_values,
     figure,
+    level_or_turned,
     robust_scale,
     tip,
     variant_colour,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Results
     from ablationlab.stats.results import Interval
 
+#: So many rows stand far apart; more of them stand closer.
+FEW_ROWS = 8
 #: Metrics that are drawn at most, each in every regime.
 MOST_METRICS = 4
 
@@ -92,7 +96,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
     x = x.axis(**ticks)
     order = [f"{c.variant} − {c.reference}" for c in group]
     y = alt.Y("contrast:N", title=None, sort=order).axis(
-        labelFontWeight=600, ticks=False, domain=False, labelPadding=10, labelLimit=230
+        labelFontWeight=600, ticks=False, domain=False, labelPadding=10, labelLimit=300
     )
     colour = variant_colour(results, legend=False)
     means, points, shown_equal = [], [], []
@@ -199,14 +203,16 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
     )
     equal_at = " or ".join(dict.fromkeys(str(row["level"]) for row in shown_equal))
     equal_bar = f"Thick bar, where equivalence is shown: the {equal_at} interval of that test, within the shaded band."
+    equal_bar = PageSentence(equal_bar, printed=equal_bar, once=True)
     if all(comparison.design == "unpaired" for comparison in group):
         title = f"Differences in {name}, unpaired"
         marks = [f"Diamond and bar: difference of the two means and its {at} interval ({first.interval}); {better}."]
     else:
         alike_in = "".join(f", same {name}" for name in shared_inputs(results))
         title = f"Paired differences in {name}"
+        small = f"Small marks: one pair of runs each, same seed{alike_in}."
         marks = [
-            f"Small marks: one pair of runs each, same seed{alike_in}.",
+            PageSentence(small, printed=small, once=True),
             f"Diamond and bar: mean and {at} interval ({first.interval}) over all pairs; {better}.",
         ]
     return figure(
@@ -218,7 +224,7 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         title=title,
         sentences=(*marks, effect_band, equal_bar if shown_equal else "", left_out),
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
-        height=max(150, 66 * len(group) + 40),
+        height=max(150, (66 if len(group) <= FEW_ROWS else 46) * len(group) + 40),
     )
 
 
@@ -258,10 +264,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
         metric = str(results.primary)
         base = alt.Chart(kept(values)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
         order = [name for name in results.variants if any(row["variant"] == name for row in values)]
-        crowded = len(order) > 6 or len("".join(order)) > 36
-        x = alt.X("variant:N", title=None, sort=order).axis(
-            labelAngle=-40 if crowded else 0, labelFontWeight=600, labelOverlap=not crowded
-        )
+        x = alt.X("variant:N", title=None, sort=order).axis(labelFontWeight=600, **level_or_turned(order))
         scale, ticks, words = robust_scale((row["value"] for row in values), zero=False, nice=True)
         y = alt.Y("value:Q", title=axis(metric, values[0]["unit"]) + words, scale=scale).axis(**ticks)
         lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(

@@ -64,19 +64,25 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross"
 
 
 class PageSentence(str):
-    """A sentence of a caption about what a reader can do on the page, and what is *printed* in its place."""
+    """A sentence of a caption on the page, and what is *printed* in its place.
+
+    *once*: how to read marks that many charts have; the page says it below the first chart of a section.
+    """
 
     printed: str
+    once: bool
 
-    def __new__(cls, text: str, *, printed: str = "") -> Self:
+    def __new__(cls, text: str, *, printed: str = "", once: bool = False) -> Self:
         made = super().__new__(cls, text)
-        made.printed = printed
+        made.printed, made.once = printed, once
         return made
 
 
 #: What most charts of a mean draw.
 RANGE_OF_SEEDS = PageSentence(
-    "Line: mean over the selected seeds; band: their range.", printed="Line: mean over seeds; band: their range."
+    "Line: mean over the seeds shown; band: their range.",
+    printed="Line: mean over seeds; band: their range.",
+    once=True,
 )
 
 
@@ -115,7 +121,7 @@ class Figure:
     @cached_property
     def bare(self) -> dict[str, Any]:
         """The Vega-Lite specification without its rows; its legends name the variants that have some."""
-        made: dict[str, Any] = _named(self.chart.to_dict(validate=False), self.variants)
+        made: dict[str, Any] = _log_labels(_named(self.chart.to_dict(validate=False), self.variants))
         return made
 
     @property
@@ -158,6 +164,22 @@ def _named(part: Any, drawn: frozenset[str]) -> Any:
         # A legend without an entry breaks Vega, and names with other characters, given as values, can make no entry.
         if listed and all(re.fullmatch(r"[\w .:+-]+", name) for name in listed):
             part["legend"] = {**part["legend"], "values": listed}
+    return part
+
+
+def _log_labels(part: Any) -> Any:
+    """A specification whose log axes name round numbers, unless they have marks or labels of their own."""
+    if isinstance(part, list):
+        return [_log_labels(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    part = {key: _log_labels(value) for key, value in part.items()}
+    for channel in ("x", "y"):
+        given = part.get(channel)
+        if isinstance(given, dict) and (given.get("scale") or {}).get("type") == "log":
+            own = given.get("axis") or {}
+            if not {"values", "labelExpr"} & set(own):
+                part[channel] = {**given, "axis": {**own, "labelExpr": LOG_LABELS[channel]}}
     return part
 
 
@@ -299,6 +321,19 @@ def variant_rows(
     return y.axis(ticks=False, domain=False, labelFontWeight=600, labelPadding=10, labelLimit=room)
 
 
+def level_or_turned(names: Sequence[str]) -> dict[str, Any]:
+    """The labels of a horizontal axis of names: level where each has room, else turned."""
+    import altair as alt
+
+    turned = f"width < {len(names) * (7 * max(map(len, names), default=0) + 10)}"
+    return {
+        "labelAngle": alt.ExprRef(f"{turned} ? -40 : 0"),
+        "labelAlign": alt.ExprRef(f"{turned} ? 'right' : 'center'"),
+        "labelBaseline": alt.ExprRef(f"{turned} ? 'middle' : 'top'"),
+        "labelOverlap": False,
+    }
+
+
 #: Marks on each line, so that lines which coincide are told apart.
 MARKS = 5
 #: Slots along a line, one per mark and variant, each with a point or more; and the slot of a point (or of the one before).
@@ -314,7 +349,7 @@ MARKED = (
 def mean_and_range(
     results: Results, base: Any, x: alt.X, title: str, scale: alt.Scale, ticks: Mapping[str, Any] | None = None
 ) -> list[Any]:
-    """Per variant: the range of ``y`` over the selected seeds as a band, their mean as a line, and marks on it."""
+    """Per variant: the range of ``y`` over the seeds shown as a band, their mean as a line, and marks on it."""
     import altair as alt
 
     field = x.shorthand.partition(":")[0]
@@ -419,6 +454,15 @@ def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scal
     return alt.Scale(type="symlog", constant=usual), decades(known, usual), SYMLOG_WORDS
 
 
+_MANTISSA = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
+#: The labels of a log axis at any zoom: all within a decade, 1, 2 and 5 within two and a half, else powers of ten.
+LOG_LABELS: Mapping[str, str] = {
+    axis: f"{decades} < 1 || {_MANTISSA} == 1 || {decades} < 2.5 && indexof([2, 5], {_MANTISSA}) >= 0 "
+    "? format(datum.value, datum.value < 0.001 ? '~e' : ',~g') : ''"
+    for axis in ("x", "y")
+    for decades in [f"log(domain('{axis}')[1] / domain('{axis}')[0]) / LN10"]
+}
+
 #: Beyond this number of decades, an axis marks powers of ten alone: the nine lines of every decade would be a grey band.
 MOST_DECADES = 4
 
@@ -478,6 +522,8 @@ def config(*, dark: bool = False) -> dict[str, Any]:
             "labelLimit": 150,
         },
         "axisX": {"labelSeparation": 6, "labelFlush": True},
+        # So few marks that every one keeps its label: Vega would drop every other one, and the 0 with them.
+        "axisXQuantitative": {"tickCount": {"expr": "max(2, ceil(width / 90))"}},
         "axisY": {"domain": False, "ticks": False},
         "legend": {
             "labelColor": INK[pick],

@@ -21,11 +21,13 @@ from ablationlab.report.charts.stability import calm
 from ablationlab.report.charts.theme import (
     DARK_OF,
     HUES,
+    LOG_LABELS,
     LOG_WORDS,
     MANY,
     QUIET,
     SYMLOG_WORDS,
     Figure,
+    PageSentence,
     colours,
     config,
 )
@@ -165,6 +167,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "no_verdict": _no_verdict(results),
         "anchors": anchors,
         "figures": groups,
+        "captions": {key: text for section in groups.values() for key, text in captions(section).items()},
         "tools": any(figure.switched for figure in drawn.every()),
         "filters": _filters(comparisons),
         "interactions": analysis.interactions if analysis is not None else None,
@@ -288,9 +291,9 @@ def _analysis_tables(
         )
         tables[f"{section}_table"] = table.html(sortable=True, tall=True)
     if analysis.evaluation is not None:
-        tables["item_tables"] = "".join(
-            contrast_table(items, regimes).html(tall=True) for items in analysis.evaluation.contrasts
-        )
+        items = [contrast_table(contrast, regimes) for contrast in analysis.evaluation.contrasts]
+        made = "".join(table.without("McNemar p", "caveats").html(tall=True) for table in items)
+        tables["item_tables"] = _folded(f"Item by item ({len(items)} tables)", made) if len(items) > 2 else made
     if (text := text_table(analysis)) is not None:
         tables["text_table"] = text.html()
     if analysis.interactions is not None:
@@ -306,13 +309,18 @@ def _analysis_tables(
         own = arms.without("unstable", "gain", "gain_p_adjusted")
         both = own.html(caption=False) + gains.html()
         if calm(results) and len(own.rows) > 6:
-            both = f'<details class="each"><summary>Spikes and gains of every arm</summary>{both}</details>'
+            both = _folded("Spikes and gains of every arm", both)
         tables["stability_tables"] = both
     if analysis.sweep is not None and analysis.sweep.best:
         tables["rate_table"] = rate_table(analysis.sweep).html()
     if analysis.sweep is not None and analysis.sweep.curves:
         tables["swept_table"] = swept_table(analysis.sweep).html()
     return {**tables, "power_table": power_table(analysis, anchors).html()}
+
+
+def _folded(title: str, tables: str) -> str:
+    """Tables that are opened by a click."""
+    return f'<details class="each"><summary>{title}</summary>{tables}</details>'
 
 
 def _side_by_side(*tables: str) -> str:
@@ -347,7 +355,7 @@ def _record_tables(results: Results, listed: Results, anchors: dict[str, str], f
         runs_table = table.html(id="runs-table", sortable=True, tall=True, caption=False, folds=folds)
     return {
         "replication_tables": replication,
-        "task_table": task_table(results).html(sortable=True, tall=True),
+        "task_table": task_table(results).without("hash").html(sortable=True, tall=True),
         "budget_table": budget,
         "data_table": "" if (data := data_table(results)) is None else data.html(),
         "hash_table": hash_table(results).html(tall=True),
@@ -406,15 +414,22 @@ class FigureGroup:
         return frozenset().union(*(figure.variants for figure in self.figures))
 
     @property
-    def caption(self) -> str:
-        """What the captions of small figures say, each sentence once."""
-        sentences = (text for figure in self.figures for text in figure.sentences if text)
-        return " ".join(dict.fromkeys(sentences))
-
-    @property
     def wide(self) -> bool:
         """Whether the first figure takes the whole width, for their number is odd."""
         return not self.family and len(self.figures) % 2 == 1
+
+
+def captions(groups: Sequence[FigureGroup]) -> dict[str, str]:
+    """The captions of a section's figures by key, small ones under their first: what they all say, below the first alone."""
+    said: set[str] = set()
+    made = {}
+    for group in groups:
+        together = [group.figures] if group.family else [(figure,) for figure in group.figures]
+        for figures in together:
+            texts = dict.fromkeys(text for figure in figures for text in figure.sentences if text and text not in said)
+            made[figures[0].key] = " ".join(texts)
+            said.update(text for text in texts if isinstance(text, PageSentence) and text.once)
+    return made
 
 
 def _groups(figures: Sequence[Figure]) -> list[FigureGroup]:
@@ -441,6 +456,7 @@ def _data(results: Results, compact: Table | None) -> str:
             "many": MANY,
             "copies": {} if compact is None else {"markdown": compact.markdown(), "latex": compact.latex()},
             "scales": {"symlog": SYMLOG_WORDS, "log": LOG_WORDS},
+            "log_labels": LOG_LABELS["y"],
             "dark": dict(DARK_OF),
             "config": {"light": config(), "dark": config(dark=True)},
         }
@@ -471,7 +487,7 @@ def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: It
 MOST_LARGE = 300
 
 
-def _answer(results: Results) -> tuple[str, str] | None:
+def _answer(results: Results) -> tuple[str, Sequence[str]] | None:
     """(what stands in large type, the rest): the whole answer, or what the study asks first and then everything else."""
     if results.analysis is None or results.verdict is None:
         return None
@@ -481,7 +497,7 @@ def _answer(results: Results) -> tuple[str, str] | None:
     large = 1
     while large < len(texts) and len(" ".join(texts[: large + 1])) <= MOST_LARGE:
         large += 1
-    return " ".join(texts[:large]), " ".join(texts[large:])
+    return " ".join(texts[:large]), texts[large:]
 
 
 def _no_verdict(results: Results) -> str:

@@ -19,12 +19,13 @@ window.ablationlab = (() => {
     if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, recolour(one, dark)]));
     return typeof value === "string" && dark[value] ? dark[value] : value;
   }
-  /* On a narrow screen a long axis title is broken into lines instead of cut. */
+  /* On a narrow screen a long axis title is broken into lines instead of cut, and names beside marks leave them half of it. */
   function broken(value, room, width) {
     if (Array.isArray(value)) return value.map((one) => broken(one, room, width));
     if (!value || typeof value !== "object") return value;
     return Object.fromEntries(Object.entries(value).map(([key, one]) => {
       if (key === "x" || key === "y") return [key, broken(one, room, room[key])];
+      if (key === "labelLimit" && room.names) return [key, Math.min(one, room.names)];
       if (key === "title" && width && typeof one === "string" && one.length * 5.7 > width) {
         const lines = [""];
         for (const word of one.split(" ")) {

@@ -122,7 +122,8 @@
     const told = title + (page.scales[scale.type] || "");
     const change = (layer) => {
       const y = layer.encoding && layer.encoding.y;
-      const { values: marks, ...axis } = (y && y.axis) || {}; // they are those of the scale that was drawn
+      const { values: marks, labelExpr: labels, ...axis } = (y && y.axis) || {}; // they are those of the scale that was drawn
+      if (scale.type === "log") axis.labelExpr = page.log_labels;
       const made = y && y.field ? { ...layer, encoding: { ...layer.encoding, y: { ...y, scale, ...(y.title ? { title: told } : {}), axis } } } : { ...layer };
       if (made.layer) made.layer = made.layer.map(change);
       return made;
@@ -145,7 +146,7 @@
   function settings(small, width, names) {
     let base = dark() ? page.config.dark : page.config.light;
     if (names) base = { ...base, axisX: { ...base.axisX, titleAnchor: "end", titleAlign: "right" } };
-    if (small) return { ...base, axis: { ...base.axis, labelFlush: true, labelFontSize: 10, titleFontSize: 11 }, axisX: { ...base.axisX, titleAnchor: "end", titleAlign: "right" } };
+    if (small) return { ...base, axis: { ...base.axis, labelFontSize: 10, titleFontSize: 11 }, axisYQuantitative: { labelFlush: true }, axisX: { ...base.axisX, titleAnchor: "end", titleAlign: "right" } };
     const many = page.variants.length > page.many;
     return { ...base, legend: { ...base.legend, columns: legendColumns(names ? width - 150 : width), ...(many ? { labelFontSize: 10 } : {}) } };
   }
@@ -171,7 +172,7 @@
     // The lines of a legend take nothing from the chart below it.
     const height = made.height + (keyed ? 0 : 18 * Math.max(0, Math.ceil(made.legend / legendColumns(width)) - 1));
     const names = named(spec);
-    spec = broken(spec, { x: Math.max(150, width - (names ? 40 : 180)), y: height - 90 }, 0);
+    spec = broken(spec, { x: Math.max(150, width - (names ? 40 : 180)), y: height - 90, names: width / 2 }, 0);
     if (dark()) spec = recolour(spec, page.dark);
     const now = signals();
     if (keyed) spec = withoutLegends(spec);

@@ -14,6 +14,7 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import not_kept
 from ablationlab.report.charts.stability import calm
 from ablationlab.report.naming import shared_inputs
+from ablationlab.stats.curves import POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,7 +137,7 @@ def no_curves(results: Results) -> str:
     runs = part(len(left_out), results.ended)
     text = f"Not kept, to save room: metrics.jsonl of {runs} runs that ended, which has the training curves."
     if any(map(_curve_in_result, results.compared)):
-        text += " The loss is drawn from the thinned curve in each result.json."
+        text += f" The loss is drawn from the thinned curve in each result.json, at most {POINTS} points of a run."
         text += " Not drawn: what that file lacks, such as the gradient norm."
     return text
 
@@ -235,7 +236,8 @@ def evaluation(results: Results) -> str:
     dull = dict.fromkeys(task.task.name for task in analyzed.tasks if not task.sensitivity.sensitive)
     text = f"{count(len(names))} {'task' if len(names) == 1 else 'tasks'}."
     if dull:
-        text += f" Not shown to tell models apart, in some or all settings, and not used to decide there: {', '.join(dull)}."
+        named = ", ".join(dull)
+        text += f" In some or all settings these are not shown to tell models apart, and decide nothing there: {named}."
     return text
 
 

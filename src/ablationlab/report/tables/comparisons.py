@@ -310,7 +310,7 @@ def text_table(analysis: Analysis) -> Table | None:
             {
                 Column("variant", "Contrast"): Cell.contrast(contrast.variant, contrast.reference),
                 Column("reference", printed=False): Cell.of(contrast.reference),
-                Column("regime", "Regime"): Cell.name(contrast.regime),
+                Column("regime", "Regime", printed=len(analysis.regimes) > 1): Cell.name(contrast.regime),
                 Column("seeds", "Seeds", "right"): Cell.of(crossed.seeds, count),
                 Column("documents", "Text", "right"): Cell.of(crossed.items, count, note=contrast.kind),
                 Column("difference", "Difference", "right"): Cell.of(

@@ -39,12 +39,13 @@ def task_table(results: Results) -> Table:
     results_of = [result for runs in by_task.values() for of_run in runs.values() for result in of_run]
     meanings = any(task.meaning for task in suite.values())
     cuts = any(result.truncated for result in results_of)
+    prompted = any(len(_final(of_run)) > 1 for runs in by_task.values() for of_run in runs.values())
     halves = any(result.weights == "half" for result in results_of)
     models = " / ".join(next((task.ngrams for task in suite.values() if task.ngrams), {})) or "n-grams"
     rows: list[Cells] = []
     for task, runs in by_task.items():
         every = [result for of_run in runs.values() for result in of_run]
-        final = {cell: [result for result in of_run if result.weights == "final"] for cell, of_run in runs.items()}
+        final = {cell: _final(of_run) for cell, of_run in runs.items()}
         asked, first = suite.get(task), every[0]
         spreads = [pstdev(_accuracies(of_run)) for of_run in final.values() if len(of_run) > 1]
         spread = fmean(spreads) if spreads else None
@@ -69,8 +70,10 @@ def task_table(results: Results) -> Table:
                 Column("ngrams", models, "right"): Cell.of(
                     None, " / ".join(percent(value, 1) for value in ngrams.values()) or DASH
                 ),
-                Column("templates", "Templates", "right"): max(len(of_run) for of_run in final.values()),
-                Column("spread", "Spread", "right"): Cell.of(spread, percent(spread, 1)),
+                Column("templates", "Templates", "right", printed=prompted): max(
+                    len(of_run) for of_run in final.values()
+                ),
+                Column("spread", "Spread", "right", printed=prompted): Cell.of(spread, percent(spread, 1)),
                 **{
                     Column(f"{arm}_accuracy", arm, "right", name=True): Cell.of(mean, percent(mean, 1))
                     for arm, mean in means.items()
@@ -79,8 +82,14 @@ def task_table(results: Results) -> Table:
                 Column("hash", "Hash"): Cell.name(first.task_hash[:10]),
             }
         )
-    title = "Accuracy by task, mean over seeds and prompt templates."
-    return Table.of("tasks", title, rows, about="Spread: SD between the templates of one run, averaged.")
+    title = f"Accuracy by task, mean over seeds{' and prompt templates' if prompted else ''}."
+    about = "Spread: SD between the templates of one run, averaged." if prompted else ""
+    return Table.of("tasks", title, rows, about=about)
+
+
+def _final(results: Sequence[TaskResult]) -> list[TaskResult]:
+    """Those of the weights at the end of a run, one per prompt template."""
+    return [result for result in results if result.weights == "final"]
 
 
 def _accuracies(results: Sequence[TaskResult]) -> list[float]:

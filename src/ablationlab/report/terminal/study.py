@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -37,9 +38,20 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
     """The arms of a plan, and its runs."""
     if plan.study.trainer is not None:
         return _own_trainer_tables(plan)
-    each = [(run.id, run.seed, run.stack, run.slot) for run in plan.runs]
-    runs = Table.simple("Runs", ["id", "seed", "stack", "slot"], each, ["seed", "stack", "slot"])
-    return [arm_table(plan).terminal(), runs.terminal()]
+    each = [(run.id, run.seed, run.stack + 1) for run in plan.runs]
+    runs = Table.simple("Runs", ["id", "seed", "stack"], each, ["seed", "stack"])
+    together = any(len(stack) > 1 for stack in plan.stacks)
+    return [arm_table(plan).terminal(), _first(runs if together else runs.without("stack"))]
+
+
+#: Runs that a plan lists.
+MOST_RUNS = 40
+
+
+def _first(runs: Table) -> RenderableType:
+    """The first runs of a plan."""
+    shown, left = runs.first(MOST_RUNS)
+    return replace(shown, note=f"And {count(left)} more, in plan.lock." if left else "").terminal()
 
 
 def arm_table(plan: Plan) -> Table:
@@ -61,8 +73,13 @@ def arm_table(plan: Plan) -> Table:
         )
         for (regime, variant, kind), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
     ]
-    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run", "lr"]
-    return Table.simple("Arms", heads, rows, heads[2:])
+    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run", "learning rate"]
+    return _regimes(Table.simple("Arms", heads, rows, heads[2:]), plan)
+
+
+def _regimes(arms: Table, plan: Plan) -> Table:
+    """A table of arms, without the column of regimes where there is one."""
+    return arms if len({run.regime for run in plan.runs}) > 1 else arms.without("regime")
 
 
 def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
@@ -78,10 +95,8 @@ def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
         for (regime, variant), runs in arms.items()
     ]
     each = [(run.id, run.seed) for run in plan.runs]
-    return [
-        Table.simple("Arms", ["regime", "variant", "runs", "changes"], rows, ["runs"]).terminal(),
-        Table.simple("Runs", ["id", "seed"], each, ["seed"]).terminal(),
-    ]
+    arms_of = Table.simple("Arms", ["regime", "variant", "runs", "changes"], rows, ["runs"])
+    return [_regimes(arms_of, plan).terminal(), _first(Table.simple("Runs", ["id", "seed"], each, ["seed"]))]
 
 
 def own_trainer_summary(plan: Plan, workers: int) -> str:
@@ -127,8 +142,11 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
     tokens = sum(run.budget.tokens for run in plan.runs)
     flops = sum(run.budget.matmul_flops for run in plan.runs)
     how, corpus = plan.execution, plan.corpus
+    most = max(map(len, plan.stacks))
+    stacks = counted(len(plan.stacks), "stack")
+    together = f", up to {most} trained together in one program ({stacks})" if most > 1 else ", each trained by itself"
     return plain(
-        f"{len(plan.runs)} runs in {len(plan.stacks)} stacks of width {how.stack_width}; "
+        f"{count(len(plan.runs))} runs{together}; "
         f"{amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
         f"{how.device_name}, {precisions(plan)}, {counted(how.threads, 'thread')} per process, "
         f"{counted(workers, 'process', 'processes')}.\n"
