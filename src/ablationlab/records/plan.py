@@ -51,7 +51,7 @@ class Shared(StoredValue):
     tokens: int
     """Tokens of all these documents."""
     seen: float
-    """Share of held-out words that stand in a run of 13 words which training text has too."""
+    """Share of held-out words in a run of 13 words that the training text also contains."""
     seen_without: float
     """The same without these documents."""
 
@@ -121,7 +121,7 @@ class Corpus(StoredValue):
     components: tuple[Component, ...] = ()
     """Prepared corpora, in the order of their tokens."""
     overlap: Literal["remove-from-training", "keep"] | None = None
-    """What became of text that components share; null without a mixture."""
+    """What was done with text that components share; null without a mixture."""
 
 
 class DrawnText(StoredValue):
@@ -533,7 +533,7 @@ class Plan(Record):
     tasks: tuple[PlannedTask, ...]
     lab_corpus: Corpus | None = Field(alias="corpus")  # the study's own; None with the user's own trainer
     corpora: dict[str, Corpus] = Field(default_factory=dict)  # of variants that change [data]
-    # nats/token of the study's own validation text, drawn by lot and by n-gram models of its training text.
+    # nats/token of the study's own validation text, for uniform guessing and for n-gram models of its training text.
     reference_losses: dict[str, float] = Field(default_factory=dict)
     execution: Execution
     runs: tuple[PlannedRun, ...]

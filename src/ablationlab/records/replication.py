@@ -288,7 +288,7 @@ class Replication(SealedRecord):
     source_hash: str
     runs_ended: int
     runs_planned: int
-    # Settings in which the runs differ from the table's study: then it is no replication. Apart: those of regimes beside.
+    # Settings in which the runs differ from the table's study, so that it is not a replication. Regimes beside it: below.
     changed: tuple[ChangedSetting, ...]
     changed_beside: tuple[ChangedSetting, ...]
     level: float

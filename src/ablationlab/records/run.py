@@ -73,7 +73,7 @@ class RunRecord(WithRecipe, Record):
     """The hash that the run must end with: h_k = SHA-256(h_{k-1} ‖ offsets of step k), from the tokens' hash and the
     batch shape."""
     initial_weights: dict[str, str] | None
-    """SHA-256 per parameter, of the weights that stood in the stack before the first step."""
+    """SHA-256 per parameter, of the weights in the stack before the first step."""
     shared_init_hash: str | None
     """Over the parameters that no variant of the study declares."""
     executor: str
