@@ -48,7 +48,7 @@ StabilityOutcome = Literal["more-stable", "less-stable", "not-shown", "not-teste
 
 @dataclass(frozen=True, order=True)
 class ComparedTask:
-    """A task of a comparison, with so many examples in its prompts. *planned*: the sealed plan asks it, and so."""
+    """A task of a comparison, and the number of examples in its prompts. *planned*: the sealed plan scores it in this way."""
 
     name: str
     fewshot: int = 0
@@ -165,7 +165,7 @@ class SingleRun(StoredValue):
 
 
 class Missing(StoredValue):
-    """A seed that could not be paired, and why; *details* is what the reason speaks of."""
+    """A seed that could not be paired, and why; *details* are the values that the reason mentions."""
 
     seed: Seed
     arm: str
@@ -289,7 +289,7 @@ class Family(StoredValue):
 
 
 class Power(StoredValue):
-    """What the pairs at hand could see, and how many would see the registered effect, from the observed SD of deltas."""
+    """What these pairs could detect, and how many would detect the registered effect, from the observed SD of deltas."""
 
     comparison: str
     n: int
@@ -318,7 +318,7 @@ class LedgerInput(StrEnum):
 
 class InputDifference(StoredValue):
     """Something that arms do not share: *variants* that declare it, with the relative difference where it is a number;
-    or, of a user's own trainer, the number of *pairs* in which it was another.
+    or, of a user's own trainer, the number of *pairs* in which it differed.
     """
 
     name: LedgerInput
@@ -344,7 +344,7 @@ class LedgerCheck(StoredValue):
 
 
 class Deviation(StoredValue):
-    """Something that is not as it was registered; *details* is what the code speaks of."""
+    """Something that is not as it was registered; *details* are the values that the code mentions."""
 
     code: DeviationCode
     about: str
@@ -442,7 +442,7 @@ class TextContrast(StoredValue):
 
 
 class EvaluationNote(StoredValue):
-    """Something to know about the scores of tasks; *details* is what the code speaks of."""
+    """Something to know about the scores of tasks; *details* are the values that the code mentions."""
 
     code: EvaluationNoteCode
     details: dict[str, JsonValue]

@@ -262,7 +262,7 @@ class SuiteTask(StoredValue):
 
 
 class Suite(SealedRecord):
-    """evaluation/suite.json: every task that was asked of the runs of a study."""
+    """evaluation/suite.json: every task that the runs of a study were scored on."""
 
     KIND: ClassVar[str] = "evaluation-suite"
     MEND: ClassVar[str] = "`ablationlab evaluate` writes it again"

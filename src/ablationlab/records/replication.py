@@ -189,7 +189,7 @@ class RunValue(StoredValue):
 
 
 class RunWithoutValue(StoredValue):
-    """A run of ours without a value; *details* is what the reason speaks of."""
+    """A run of ours without a value; *details* are the values that the reason mentions."""
 
     run: str
     reason: Absence

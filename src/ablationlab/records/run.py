@@ -174,7 +174,7 @@ class MetricFailure(StoredValue):
 
 
 class Timing(StoredValue):
-    """Wall-clock figures; they describe the machine's day, not the run, and are no part of any hash."""
+    """Wall-clock figures; they describe the machine's day, not the run, and are not part of any hash."""
 
     train_seconds: float
     """Seconds of training."""

@@ -105,7 +105,7 @@ class Reason(StrEnum):
 
 
 class RuleCheck(StoredValue):
-    """One of the rules, asked in its turn."""
+    """One of the rules, tried in its turn."""
 
     rule: Rule
     applies: bool
@@ -127,7 +127,7 @@ class CostBound(StrEnum):
 
 
 class Cost(StoredValue):
-    """What a variant may cost on one metric (positive is worse), and what is shown of it.
+    """What a variant may cost on one metric (positive is worse), and what is shown about it.
 
     kept: the upper bound is within the margin, or at most 0. broken: not kept, and the lower bound is above 0. unknown:
     neither. *runs*: how many diverged or missing runs *bound* speaks of. *comparison*: null where no run has a value.
@@ -147,7 +147,7 @@ class Cost(StoredValue):
 
 
 class StabilityStanding(StoredValue):
-    """What is shown of the variant's stability against the baseline's in one regime.
+    """What is shown about the variant's stability against the baseline's in one regime.
 
     *gained* and *lost* are ids of the stability gains that are shown, corrected for *places*. *excess* is the share of runs
     that failed with the variant beyond the baseline's, as counted, over seeds that either has a run of. *worst* is the
@@ -215,14 +215,14 @@ class Needs(StoredValue):
 
 
 class OtherDecision(StoredValue):
-    """The decision without one seed, where it is another one."""
+    """The decision without one seed, if it differs."""
 
     seed: Seed
     decision: Decision
 
 
 class VerdictFragility(StoredValue):
-    """How much a verdict hangs on few seeds; *left_out* is 0 at a planned look, where no seed is left out in turn.
+    """How much a verdict depends on single seeds; *left_out* is 0 at a planned look, where no seed is left out in turn.
 
     *changes*: seeds without which the decision is another. *stragglers*: seeds whose difference on the primary metric
     lies far from the others, as in 5 % of calm studies. *exaggeration*: by how much significant results overstate a true

@@ -198,7 +198,7 @@ class CaveatCode(StrEnum):
 
 @dataclass(frozen=True)
 class Caveat(StatisticalResult):
-    """One thing to know before believing a number, with the values it speaks of.
+    """One thing to know before believing a number, with the values it mentions.
 
     *about* is the method or task it concerns, "" for the whole comparison. `analysis.wording` has the sentences.
     """
@@ -369,7 +369,7 @@ class FailureBound(StatisticalResult):
 
 @dataclass(frozen=True)
 class SurvivalStep(StatisticalResult):
-    """At this step so many of the runs at risk failed; *survival* is the share that is left after it."""
+    """How many of the runs at risk failed at this step; *survival* is the share that is left after it."""
 
     step: int
     at_risk: int

@@ -19,7 +19,7 @@ class Rate(StoredValue):
 
 
 class MethodRate(StoredValue):
-    """How often one interval left out zero, or one test had p <= alpha, before any correction.
+    """How often one interval excluded zero, or one test had p <= alpha, before any correction.
 
     *unavailable*: studies in which it gave no answer; they count as no rejection. *simulated*: the rate under a true null
     that benchmarks/coverage.py found for so many pairs, by distribution of the differences, and in the same way for
@@ -99,7 +99,7 @@ class DecisionRates(StoredValue):
 
 
 class GainRates(StoredValue):
-    """How often the interval of the stability gain left out zero, and how many runs were unstable at all."""
+    """How often the interval of the stability gain excluded zero, and how many runs were unstable at all."""
 
     variant: str
     reference: str
@@ -146,7 +146,7 @@ class DoseRates(StoredValue):
 
 
 class Validation(Record):
-    """All of it. Every study counts: *incomplete* ones (a run is not finished) are the only ones set aside."""
+    """validation.json. Every study counts: *incomplete* ones (a run is not finished) are the only ones set aside."""
 
     KIND: ClassVar[str] = "validation"
     study: str
