@@ -322,7 +322,7 @@ def test_the_note_says_what_a_speed_was_measured_by(tmp_path):
 
     timed, reported = with_speed(ours), with_speed(dataclasses.replace(ours, family="training_speed"))
     told = "Speed: a benchmark of its own after training"
-    assert told in ablation_table(timed, None).note
-    assert told not in ablation_table(bare, None).note
-    assert told not in ablation_table(reported, None).note, "a trainer of the user's own reported it"
-    assert told not in ablation_table(timed.model_copy(update={"source": "table"}), None).note
+    assert told in ablation_table(timed, None).notes
+    assert told not in ablation_table(bare, None).notes
+    assert told not in ablation_table(reported, None).notes, "a trainer of the user's own reported it"
+    assert told not in ablation_table(timed.model_copy(update={"source": "table"}), None).notes

@@ -65,6 +65,15 @@ def test_spare_columns_go_before_anything_is_stacked_and_are_named():
     assert any("1.2500 ± 0.0110" in line for line in printed(TABLE, 140))
 
 
+def test_a_note_on_a_column_is_printed_where_the_column_is():
+    heads = [Column("name", "Name"), Column("speed", "Speed", "right", spare=True, note="Speed: on one GPU.")]
+    table = Table.of("t", "Title", [dict(zip(heads, ("layernorm", "990,000"), strict=True))], "Means.")
+    assert printed(table, 60)[-1] == "Means. Speed: on one GPU."
+    assert printed(table, 14)[-2:] == ["speed.", "Means."]
+    assert "Means. Speed: on one GPU." in table.markdown()
+    assert table.without("speed").notes == "Means."
+
+
 def test_lines_have_no_trailing_spaces():
     assert all(line == line.rstrip() for line in printed(TABLE, 120))
 

@@ -26,13 +26,17 @@ _PROSE = 30
 
 @dataclass(frozen=True)
 class TerminalColumn:
-    """A column as printed. *prose*: sentences, which may wrap; *spare*: goes first where there is no room, or "below"."""
+    """A column as printed. *prose*: sentences, which may wrap; *spare*: goes first where there is no room, or "below".
+
+    Its *note* stands below the table, unless it has gone.
+    """
 
     title: str
     align: Literal["left", "right", "center"]
     cells: tuple[Text, ...]
     prose: bool = False
     spare: bool | Literal["below"] = False
+    note: str = ""
 
     @property
     def natural(self) -> int:
@@ -81,8 +85,9 @@ class TerminalTable:
         if gone:
             left_out = Text(f"Not shown at this width: {', '.join(column.title for column in gone)}.", style="dim")
             yield from wrapped(left_out, width)
-        if self.note:
-            yield from wrapped(Text(self.note), width)
+        notes = [self.note, *(column.note for column in self.columns if column not in gone)]
+        if any(notes):
+            yield from wrapped(Text(" ".join(filter(None, notes))), width)
 
 
 def _width(text: Text) -> int:

@@ -81,7 +81,7 @@ class Column:
 
     A *spare* one is the first to go where a terminal has no room, to a line "below" its row or away.
     In HTML, a column *below* another is the second line of the cell before it; there its *prefix* may stand for its title.
-    The title of a column may be a *name*, which no form changes.
+    The title of a column may be a *name*, which no form changes. Its *note* stands below the table where it is shown.
     """
 
     key: str
@@ -92,6 +92,7 @@ class Column:
     prefix: str = ""
     name: bool = False
     spare: bool | Literal["below"] = False
+    note: str = ""
 
     @property
     def small_title(self) -> str:
@@ -132,6 +133,11 @@ class Table:
     def caption(self) -> str:
         """Everything that stands above."""
         return " ".join(filter(None, (self.title, self.about)))
+
+    @property
+    def notes(self) -> str:
+        """Everything that stands below: the table's note, and those of the columns that are printed."""
+        return " ".join(filter(None, (self.note, *(column.note for column in self.columns if column.printed))))
 
     @classmethod
     def of(cls, key: str, title: str, rows: Iterable[Cells], note: str = "", about: str = "") -> Table:
@@ -186,7 +192,7 @@ class Table:
             texts = tuple(Text(_terminal(cell.whole), style="bold" if cell.strong else "") for cell in cells)
             sentences = of.align == "left" and not any(cell.code for cell in cells)
             prose = sentences and any(" " in text.plain and len(text.plain) > _SENTENCE for text in texts)
-            return TerminalColumn(_terminal(of.small_title), of.align, texts, prose, of.spare)
+            return TerminalColumn(_terminal(of.small_title), of.align, texts, prose, of.spare, _terminal(of.note))
 
         columns = tuple(column(of, cells) for of, cells in self.printed())
         return TerminalTable(_terminal(self.caption), _terminal(self.note), columns)
@@ -201,7 +207,7 @@ class Table:
 
     def latex(self) -> str:
         """A table environment for booktabs; needs nothing else but textcomp's signs (any LaTeX since 2020)."""
-        note = f"\n  \\par\\smallskip\\footnotesize {latex(self.note)}" if self.note else ""
+        note = f"\n  \\par\\smallskip\\footnotesize {latex(self.notes)}" if self.notes else ""
         return (
             "% Needs \\usepackage{booktabs}.\n"
             "\\begin{table}\n  \\centering\n"
@@ -232,7 +238,7 @@ class Table:
             "|" + "|".join(marks[column.align] for column, _ in shown) + "|",
             *("| " + " | ".join(map(_markdown_cell, cells)) + " |" for cells in _rows(shown)),
         ]
-        return "\n".join(lines) + "\n" + (f"\n{markdown(self.note)}\n" if self.note else "")
+        return "\n".join(lines) + "\n" + (f"\n{markdown(self.notes)}\n" if self.notes else "")
 
     def typst(self) -> str:
         """Alignments, titles and cells as the arguments of a call in the paper's source."""
@@ -264,7 +270,7 @@ class Table:
             body = "".join(f"<tr{self._about(row)}>{self._html_cells(row)}</tr>\n" for row in self.rows)
             body = f"<tbody>\n{body}</tbody>"
         above = f"<caption><span>{html_text(self.caption)}</span></caption>" if caption and self.title else ""
-        below = f'<p class="note">{html_text(self.note)}</p>' if self.note else ""
+        below = f'<p class="note">{html_text(self.notes)}</p>' if self.notes else ""
         label = html_text(self.title.rstrip(".") or self.key)
         mark = f' id="{html_text(id)}"' if id else ""
         return (

@@ -150,7 +150,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
     x = alt.X("seed:N", title="seed", sort=[str(seed) for seed in results.seeds]).axis(
         labelAngle=0, ticks=False, domain=False, labels=not many
     )
-    y = variant_rows(results, field="row", order=order, room=300 if several else 150)
+    y = variant_rows(results, field="row", order=order, room=300)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
     cells = base.mark_rect(stroke=GROUND[0], strokeWidth=0 if many else 3, cornerRadius=0 if many else 4).encode(
         x=x,

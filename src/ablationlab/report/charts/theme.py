@@ -312,7 +312,7 @@ def tip(field: str, kind: str, title: str | None = None) -> alt.Tooltip:
 
 
 def variant_rows(
-    results: Results, *, field: str = "variant", order: Sequence[str] | None = None, room: int = 150
+    results: Results, *, field: str = "variant", order: Sequence[str] | None = None, room: int = 260
 ) -> alt.Y:
     """The vertical axis of a chart with one row per variant; *room* for its labels, in pixels."""
     import altair as alt

@@ -61,6 +61,23 @@ def ablation_table(
         "right",
         printed=stability is not None and any(arm.runs for arm in stability.arms),
     )
+    scored = Column(
+        "accuracy",
+        "Accuracy",
+        "right",
+        printed=accuracy is not None,
+        spare="below",
+        note="" if accuracy is None else f"Accuracy: {_accuracy_name(analysis, accuracy)}.",
+    )
+    timed = speed and analysis.source == "records" and analysis.metrics[speed].family == "throughput"
+    fast = Column(
+        "speed",
+        "Training speed (tokens/s)",
+        "right",
+        printed=speed is not None,
+        spare=True,
+        note="Speed: a benchmark of its own after training, not the rate of the runs." if timed else "",
+    )
     rows: list[Cells] = []
     sizes: set[int] = set()
     for regime in sorted(regimes, key=lambda name: name not in registered):
@@ -87,12 +104,8 @@ def ablation_table(
                     Column("low", "Interval", "right"): low,
                     Column("high", printed=False): high,
                     Column("level", printed=False): at,
-                    Column("accuracy", "Accuracy", "right", printed=accuracy is not None, spare=True): _accuracy(
-                        analysis, accuracy, regime, arm
-                    ),
-                    Column(
-                        "speed", "Training speed (tokens/s)", "right", printed=speed is not None, spare=True
-                    ): _speed(analysis, speed, regime, arm),
+                    scored: _accuracy(analysis, accuracy, regime, arm),
+                    fast: _speed(analysis, speed, regime, arm),
                     unstable: _failures(stability, regime, arm),
                     Column("verdict", "Verdict", printed=bool(decided)): "baseline"
                     if comparison is None
@@ -100,8 +113,6 @@ def ablation_table(
                 }
             )
     note = _note(analysis, primary, accuracy, decided, sorted(sizes))
-    if speed and analysis.source == "records" and analysis.metrics[speed].family == "throughput":
-        note += " Speed: a benchmark of its own after training, not the rate of the runs."
     if any(_incomplete(analysis, comparison) for comparison in primary):
         note += f" Δ{' and changes of speed' if speed else ''} over pairs in which both runs have a value."
     note += f" Regimes that are not registered are in the other tables: {', '.join(left_out)}." if left_out else ""
@@ -247,11 +258,11 @@ def _note(
     text += "unpaired" if unpaired else "paired by seed"
     text += ", as a change in percent or a factor" if first.transform == "log" else ""
     text += ", best first" if _ranked(analysis, primary) else ""
-    scored = "" if accuracy is None else f" Accuracy: {_accuracy_name(analysis, accuracy)}."
+    scored = ""
     fitted = analysis.sweep is not None and analysis.sweep.tuned_at == "fitted-minima"
     if fitted and any(comparison.regime == TUNED for comparison in primary):
         other = "" if accuracy is None else ", accuracy at the rate of the sweep that was chosen for it"
-        scored += f" Tuned arms: {name_of(first)} at each arm's fitted best rate{other}."
+        scored = f" Tuned arms: {name_of(first)} at each arm's fitted best rate{other}."
     ties = [comparison for comparison in primary if _tied(decided.get((comparison.regime, comparison.variant)))]
     equal = sorted({1 - 2 * c.equivalence.alpha for c in ties if c.equivalence is not None})
     bounded = [c for c in primary if c.main_interval is not None and c.main_interval.low is not None]
