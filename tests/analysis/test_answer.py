@@ -101,11 +101,11 @@ def test_crossed_settings_come_with_what_the_effect_depends_on_after_the_decisio
     made = analyze(read_results(tmp_path))
     text = plain(crossed(made))
     assert text.startswith(
-        "Exploratory: averaged over the other setting, the difference from none in validation loss depends on "
-        "token_init_std: from 0.02 to 1.0 it falls"
+        "Exploratory, averaged over the other setting: token_init_std changes the difference from none in validation loss: "
+        "from 0.02 to 1.0 it falls by "
     )
-    assert "It also depends on place: from sum to token it rises by" in text
-    assert "Token_init_std and place interact for layernorm." in text
+    assert "place changes it, too: from sum to token it rises by 0.446 nats/token (layernorm; deciding interval" in text
+    assert "token_init_std and place interact for layernorm." in text
     decisions, found, _ = plain(answer(made, decide(made))).partition(text)
     assert decisions
     assert found
@@ -120,8 +120,8 @@ def test_main_effects_that_were_not_registered_are_told_as_exploratory_behind_re
     )
     mixed = made.model_copy(update={"interactions": made.interactions.model_copy(update={"contrasts": contrasts})})
     assert plain(crossed(mixed)).startswith(
-        "Token_init_std and place interact for layernorm. Exploratory: averaged over the other setting, the difference "
-        "from none in validation loss depends on token_init_std"
+        "token_init_std and place interact for layernorm. Exploratory, averaged over the other setting: token_init_std "
+        "changes the difference from none in validation loss"
     )
 
 
@@ -131,8 +131,8 @@ def test_without_an_effect_that_is_shown_the_answer_says_so(tmp_path):
 
     build(tmp_path, study(regimes=test_interactions.REGIMES), outcomes=flat)
     assert crossed(analyze(read_results(tmp_path))) == (
-        "Exploratory: averaged over the other setting, a dependence on token_init_std or place is not shown. "
-        "That the settings interact is not shown."
+        "Exploratory, averaged over the other setting: neither token_init_std nor place is shown to change the difference "
+        "from none in validation loss. No interaction of the settings is shown."
     )
 
 
@@ -167,7 +167,8 @@ def publication(directions=(), figures=(), changed=()) -> Replication:
                     direction("undecided", "deep", "tuned"),
                 ]
             ),
-            "One of four published directions is found here too (geglu in default); one is reversed and two stay undecided.",
+            "Two published directions were tested in default and at tuned rates: in default, one is found too (geglu) and "
+            "one is reversed; at tuned rates, none is found and two stay undecided.",
         ),
         (
             publication(figures=[figure("within")] * 11 + [figure("outside")] * 4 + [figure("not-measured")]),

@@ -42,6 +42,7 @@ DETAILS = {
     CaveatCode.CANNOT_EXCLUDE_ZERO: {"n": 3},
     CaveatCode.UNPAIRED: {"variant": "a", "reference": "b"},
     CaveatCode.SURVIVORS_ONLY: {"runs": ("a seed 1", "a seed 2")},
+    CaveatCode.UNSTABLE_MEAN: {"median": 3.2, "unstable": 4, "of": 10},
     CaveatCode.REFUSED_FOR_DIVERGENCE: {"runs": ("a seed 1",)},
     CaveatCode.OTHER_CORRECTION: {"registered": "dunnett"},
     CaveatCode.AT_CHANCE: {"chance": 0.25, "items": 1200, "best": 0.26, "p": 0.4},
@@ -229,7 +230,7 @@ def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
         ),
     ]
     intervals, tests = other_methods([*few, *few])
-    assert "Bootstrap intervals (percentile and bca)" in intervals
+    assert "Bootstrap intervals (percentile and BCa)" in intervals
     assert "covers about 84 % over 5 pairs and 79 % to 80 % over 4 pairs" in plain(intervals)
     assert "The sign-flip and wilcoxon tests cannot reach 0.05" in tests
     assert "their smallest p is 0.0625 with 5 pairs that differ" in tests

@@ -12,11 +12,13 @@ from ablationlab.analysis.findings import at_places, crossed, judged, replicated
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.wording import (
     ADOPTED,
+    FAILING,
     better_variants,
     capital,
     change,
     difference_of,
     failing,
+    given_rates,
     listed,
     margin_of,
     name_of,
@@ -81,16 +83,23 @@ def answers(
     rest += [] if tested else judged(analysis, verdict, stability=True)
     if not interim and all(decided.label == "exploratory" for decided in verdict.verdicts):
         rest.append("This is exploratory: a lead to test again, not a finding.")
+    between = _between_variants(analysis, every=all(decided.label != "registered" for decided in verdict.verdicts))
     settings = analysis.interactions
     registered = settings is not None and any(contrast.label == "registered" for contrast in settings.contrasts)
-    main = [crossed(analysis), *decisions] if registered else [*decisions, crossed(analysis)]
+    factors = crossed(analysis)
+    if registered:
+        main = [factors, decisions, *between]
+    elif factors:
+        main = [" ".join([decisions, *between]), factors]  # what its variants differ in is what such a study asks
+    else:
+        main = [decisions, *between]
     return [text for text in (*first, *main, *rest) if text]
 
 
-def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
+def _decisions(analysis: Analysis, verdict: Verdict) -> str:
     """What to do, in one to four sentences."""
     if not verdict.verdicts:
-        return []
+        return ""
     verdicts, groups = verdict.verdicts, _groups(verdict.verdicts)
     registered = tuple(decided for decided in verdicts if decided.label == "registered")
     leads = ""
@@ -111,9 +120,9 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
                 if group.label == "registered" or any((v.variant, v.decision) not in known for v in group.verdicts)
             ]
         mixed = len({group.label for group in groups}) > 1
-        tuned = all(group.regimes == (TUNED,) for group in shown)  # said once
+        alike = len({group.regimes for group in shown}) == 1  # then the place is said once
         sentences = [
-            group_sentence(analysis, verdict, group, alone=False, placed=not (tuned and place))
+            group_sentence(analysis, verdict, group, alone=False, placed=not (alike and place))
             for place, group in enumerate(shown)
         ]
         what = [lead for lead, _ in sentences]
@@ -121,11 +130,12 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
             _told(group, lead, rest, mixed=mixed, again=lead in what[:place])
             for place, (group, (lead, rest)) in enumerate(zip(shown, sentences, strict=True))
         )
-    return [text + leads, *_between_variants(analysis, every=not registered)]
+    return text + leads
 
 
 def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:
-    """``Against winners: without-muon is worse by 0.12 nats/token.`` for every variant that a registered contrast names.
+    """``Against winners: without-muon is worse by 0.12 nats/token.`` for every variant that a registered contrast names,
+    whether it is better, worse, a tie or not shown.
 
     *every*: nothing was registered, so any contrast counts.
     """
@@ -138,19 +148,31 @@ def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:
         and comparison.delta is not None
     ]
     sentences = []
+    tied = [c for c in asked if c.outcome == "not-shown" and c.equivalence is not None and c.equivalence.equivalent]
+    for (regime, _), alike in grouped(((c.regime, c.smallest_effect), c) for c in tied).items():
+        pairs = listed(f"{c.variant} {'ties with' if c is alike[0] else 'with'} {c.reference}" for c in alike)
+        within = margin_of(alike[0], alike[0].smallest_effect or 0.0)
+        sentences.append(f"{pairs}{_at(analysis, regime)} ({name_of(alike[0])} within ±{within}).")
     for (reference, regime), comparisons in grouped(((c.reference, c.regime), c) for c in asked).items():
         ordered = sorted(comparisons, key=lambda comparison: -abs(comparison.delta or 0.0))
         shown = grouped((comparison.outcome, comparison) for comparison in ordered)
         clauses = [
             f"{listed(comparison.variant for comparison in shown[outcome])} "
-            f"{'are' if len(shown[outcome]) > 1 else 'is'} {outcome} by {_amounts(shown[outcome])}"
+            f"{'are' if len(shown[outcome]) > 1 else 'is'} {outcome}{_by(shown[outcome])}"
             for outcome in ("better", "worse")
             if outcome in shown
         ]
+        rest = [c.variant for c in ordered if c.outcome not in ("better", "worse", "different") and c not in tied]
+        if rest and (clauses or not every):
+            clauses.append(f"no difference is shown for {listed(rest)}")
         if clauses:
-            where = "" if regime == TUNED else _where(analysis, (regime,))
-            sentences.append(f"Against {reference}{where}: {'; '.join(clauses)}.")
+            sentences.append(f"Against {reference}{_at(analysis, regime)}: {'; '.join(clauses)}.")
     return sentences
+
+
+def _at(analysis: Analysis, regime: str) -> str:
+    """Where, unless it is at tuned rates, which the decisions say."""
+    return "" if regime == TUNED else _where(analysis, (regime,))
 
 
 def _too_many(groups: Sequence[AlikeVerdicts], verdicts: Sequence[VariantVerdict]) -> bool:
@@ -333,7 +355,7 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: 
     rather = f" rather than {listed((decided.variant for decided in beaten), 'or')}" if beaten else ""
     now = "For now use" if group.decision == Decision.ADOPT_PROVISIONALLY else "Use"
     one_rate = group.decision != Decision.ADOPT_IN_REGIME and _one_rate(analysis)
-    rate = ", at the given learning rates" if one_rate else ""
+    rate = f", at {given_rates(analysis, group.regimes)}" if one_rate else ""
     if several:
         rest += f" {_which_is_best(analysis, group.regimes, [decided.variant for decided in best])}"
     return f"{now} {either}{rather}{where}{rate}.", rest
@@ -522,9 +544,14 @@ def _sizes(analysis: Analysis, group: AlikeVerdicts) -> str:
     if len(known) < len(compared) or len({comparison.metric for comparison in known}) > 1:
         return ""
     name = name_of(known[0])
-    if len(group.regimes) > 1:
+    if len(group.regimes) > 1 or any(comparison.told_by_medians for comparison in known):
         return f" in {name}"
     return f" by {_amounts(known)} in {name}"
+
+
+def _by(comparisons: Sequence[Comparison]) -> str:
+    """`` by 0.012 nats/token``; nothing where unstable runs make a difference."""
+    return "" if any(comparison.told_by_medians for comparison in comparisons) else f" by {_amounts(comparisons)}"
 
 
 def _amounts(comparisons: Sequence[Comparison]) -> str:
@@ -550,15 +577,25 @@ def _within(analysis: Analysis, decided: VariantVerdict) -> str:
 
 
 def _failures(analysis: Analysis, group: AlikeVerdicts) -> str:
-    """``: 11 of 48 none runs diverged, 0 of 48 layernorm runs``, by the worst kind of failure that shows it; nothing for
-    several regimes, which have counts of their own."""
-    if len(group.regimes) > 1 or len(group.verdicts) > MOST_SIZES or analysis.stability is None:
+    """``: 11 of 48 none runs diverged, 0 of 48 layernorm runs``, by the worst kind of failure that shows it; of several
+    regimes, which kinds are rarer where."""
+    if len(group.verdicts) > MOST_SIZES or analysis.stability is None:
         return ""
-    counts = []
+    rarer = []
     for decided in group.verdicts:
-        kinds = analysis.stability.vector(decided.variant, decided.reference, decided.regime)
-        counts += [failing(gain) for gain in kinds if gain.id in decided.stability.gained][:1]
-    return f": {'; '.join(counts)}" if counts else ""
+        for regime in group.regimes:
+            kinds = analysis.stability.vector(decided.variant, decided.reference, regime)
+            rarer += [gain for gain in kinds if gain.outcome == "more-stable"][:1]
+    if not rarer:
+        return ""
+    if len(group.regimes) == 1:
+        return f": {'; '.join(map(failing, rarer))}"
+    kinds = grouped((gain.failure, gain.regime) for gain in rarer)
+    clauses = [
+        f"fewer runs {FAILING.get(kind, 'are unstable')} {at_places(list(dict.fromkeys(regimes)))}"
+        for kind, regimes in kinds.items()
+    ]
+    return f": {', '.join(clauses)}"
 
 
 def _no_less_stable(analysis: Analysis, decided: VariantVerdict) -> str:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
-from statistics import stdev
+from statistics import fmean, median, stdev
 from typing import Any, Final, Literal, TypeVar
 
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
@@ -234,6 +234,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
         else:
             result = _computed(planned, pairs, transform, promised, doubt)
             numbers = _numbers(result, pairs)
+            caveats += _unstable_means(dataset, planned, pairs)
             caveats += result.caveats
             if doubt:
                 moved = _beyond(pairs, transform, doubt)
@@ -326,6 +327,25 @@ def _about_diverged(diverged: Sequence[Missing], refused: bool) -> list[Caveat]:
         return []
     code = CaveatCode.REFUSED_FOR_DIVERGENCE if refused else CaveatCode.SURVIVORS_ONLY
     return [Caveat(code, details={"runs": tuple(f"{m.arm} seed {m.seed}" for m in diverged)})]
+
+
+def _unstable_means(dataset: Dataset, planned: PlannedComparison, pairs: Pairs) -> list[Caveat]:
+    """Arms whose mean is that of a few unstable runs: no stable run reaches it, and the SD is larger than the median."""
+    caveats = []
+    for place, arm in enumerate((planned.variant, planned.reference), start=1):
+        here = [run for run in dataset.runs if (run.variant, run.regime) == (arm, planned.regime)]
+        unstable = {run.seed for run in here if run.unstable}
+        values = {pair[0]: pair[place] for pair in pairs}
+        if len(values) < 3 or not unstable & values.keys():
+            continue
+        mean, middle = fmean(values.values()), median(values.values())
+        stable = [value for seed, value in values.items() if seed not in unstable]
+        reached = bool(stable) and min(stable) <= mean <= max(stable)
+        if not reached and stdev(values.values()) > abs(middle):
+            known = sum(run.unstable is not None for run in here)
+            details = {"median": middle, "unstable": len(unstable), "of": known}
+            caveats.append(Caveat(CaveatCode.UNSTABLE_MEAN, arm, details))
+    return caveats
 
 
 def unpaired(dataset: Dataset, planned: PlannedComparison) -> bool:

@@ -6,10 +6,10 @@ Each sentence is made from the record that judged it; where there is none, there
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from ablationlab.analysis.interactions import simple_effects
-from ablationlab.analysis.wording import FAILING, capital, listed, name_of, shown_rarer
+from ablationlab.analysis.interactions import deciding_bounds, simple_effects
+from ablationlab.analysis.wording import ADOPTED, FAILING, capital, listed, name_of, shown_rarer
 from ablationlab.core.format import count_word, counted, difference, level, part, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, InteractionContrast, Interactions, StabilityGain
@@ -46,6 +46,9 @@ _OUTCOMES: Final[Mapping[DirectionOutcome, str]] = {
 }
 
 
+_ALL_OUTCOMES: Final[Mapping[DirectionOutcome, str]] = {"transfers": "{n} {are} found too", **_OUTCOMES}
+
+
 def replicated(replication: Replication) -> str:
     """Whether the published results come back."""
     directions = [direction for direction in replication.directions if not direction.beside]
@@ -71,6 +74,33 @@ def compatible(known: Sequence[ReplicatedFigure], of: float) -> str:
 
 
 def _directions(directions: Sequence[ReplicatedDirection]) -> str:
+    """What became of the published directions; those that were asked in several regimes are told regime by regime."""
+    published = {
+        (asked.metric, asked.variant, asked.reference, asked.sign)
+        for asked in (direction.published for direction in directions)
+    }
+    places = grouped((direction.regime, direction) for direction in directions)
+    if len(places) == 1 or len(published) == len(directions):
+        return _in_one_regime(directions)
+    texts = []
+    for regime, here in places.items():
+        by_outcome = grouped((direction.outcome, direction.published.variant) for direction in here)
+        parts = [
+            words.format(
+                n=count_word(len(names)), are="is" if len(names) == 1 else "are", stay=_verb(len(names), "stay")
+            )
+            + (f" ({listed(dict.fromkeys(names))})" if outcome == "transfers" else "")
+            for outcome, words in _ALL_OUTCOMES.items()
+            if (names := by_outcome.get(outcome, []))
+        ]
+        none = [] if "transfers" in by_outcome else ["none is found"]
+        texts.append(f"{at_places([regime])}, {listed([*none, *parts])}")
+    many = f"{capital(counted(len(published), 'published direction'))} were"
+    many = "The published direction was" if len(published) == 1 else many
+    return f"{many} tested {at_places(list(places))}: {'; '.join(texts)}."
+
+
+def _in_one_regime(directions: Sequence[ReplicatedDirection]) -> str:
     by_outcome = grouped((direction.outcome, direction) for direction in directions)
     transferred = by_outcome.get("transfers", [])
     whole = f"{part(len(transferred), len(directions))} published directions"
@@ -205,17 +235,26 @@ def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) ->
             restored.append((variant, regime))
         else:
             rarer.append(gain)
-    clauses = [
+    places = [(variant, regimes) for variant, regimes in grouped(restored).items()]
+    places += [(gain.variant, [gain.regime]) for gain in rarer]
+    costs = [_at_what_cost(verdict, variant, regimes) for variant, regimes in places]
+    once = len(costs) > 1 and len(set(costs)) == 1
+    shown_costs = [""] * len(costs) if once else [cost and f", {cost}" for cost in costs]
+    texts = [
         f"{variant} restores stability {at_places(regimes, analysis.regimes)}{_of_those(regimes, shaky)}"
-        f"{_at_what_cost(verdict, variant, regimes)}"
         for variant, regimes in grouped(restored).items()
     ]
-    clauses += [
+    texts += [
         f"{gain.variant} has fewer runs that {FAILING[gain.failure]} {at_places([gain.regime])} ({gain.variant_unstable} of "
-        f"{gain.variant_runs}, {gain.reference} {gain.reference_unstable} of {gain.reference_runs}; that fewer are unstable "
-        f"is not shown){_at_what_cost(verdict, gain.variant, [gain.regime])}"
+        f"{gain.variant_runs}, {gain.reference} {gain.reference_unstable} of {gain.reference_runs}), though not shown to "
+        "have fewer unstable runs"
         for gain in rarer
     ]
+    clauses = [
+        f"{text}{_fragile(verdict, variant, regimes)}{cost}"
+        for text, (variant, regimes), cost in zip(texts, places, shown_costs, strict=True)
+    ]
+    clauses += [f"{'both' if len(places) == 2 else 'all of this'} {costs[0]}"] if once and costs[0] else []
     others = [
         name
         for name in analysis.variants
@@ -240,17 +279,35 @@ def _at_what_cost(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str
         decided.decision for decided in verdict.verdicts if decided.variant == variant and decided.regime in regimes
     }
     if decisions == {Decision.TRADE_OFF}:
-        return ", but may cost more than the margins allow"
+        return "at a cost that may exceed the margins"
     if decisions == {Decision.ADOPT_IN_REGIME}:
-        return ", at no more than the margins allow"
+        return "at a cost within the margins"
     return ""
+
+
+def _fragile(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str:
+    """That leaving out one seed takes the gain away: then the decision there would be none that rests on it."""
+    lost, seeds = 0, 0
+    for decided in verdict.verdicts:
+        if decided.variant == variant and decided.regime in regimes and decided.fragility is not None:
+            others = {
+                other.seed
+                for other in decided.fragility.changes
+                if other.decision not in (Decision.TRADE_OFF, *ADOPTED)
+            }
+            lost, seeds = max((lost, seeds), (len(others), decided.fragility.left_out))
+    if not lost:
+        return ""
+    which = "one" if lost == 1 else f"any one of {count_word(lost)}"
+    return f" (fragile: without {which} of the {count_word(seeds)} seeds it is not shown)"
 
 
 # --- crossed settings -----------------------------------------------------------------------------------------
 
 
 def crossed(analysis: Analysis) -> str:
-    """On which of the crossed settings the result depends, and whether they interact."""
+    """Which of the crossed settings have an effect, of what size and with the interval that decides, and which have none
+    that is shown; then whether they interact."""
     crossing = analysis.interactions
     tested = (
         [] if crossing is None else [contrast for contrast in crossing.contrasts if contrast.p_adjusted is not None]
@@ -258,36 +315,41 @@ def crossed(analysis: Analysis) -> str:
     if crossing is None or not tested:
         return ""
     shown = [contrast for contrast in tested if (contrast.p_adjusted or 0.0) <= 1 - contrast.level]
-    dependent = bool(crossing.cells)
-    texts = [_effects(analysis, crossing, factor.key, shown) for factor in crossing.factors]
-    flat = [
-        _short(factor.key)
-        for factor, text in zip(crossing.factors, texts, strict=True)
-        if not text and any(contrast.kind == "main" and contrast.factors == (factor.key,) for contrast in tested)
-    ]
-    mixed = [contrast for contrast in shown if contrast.kind == "interaction"]
+    effects = {factor.key: _effects(analysis, crossing, factor.key, shown) for factor in crossing.factors}
+    asked = {contrast.factors[0] for contrast in tested if contrast.kind == "main"}
+    flat = [_short(key) for key, text in effects.items() if not text and key in asked]
     name = metric_name(crossing.metric)
-    what = f"the difference from {analysis.baseline} in {name}" if dependent else name
-    many = len(crossing.factors)
-    mean = f"averaged over the other {'setting' if many == 2 else 'settings'}, " if many > 1 else ""
-    main = [f"{mean}{what} {'. It also '.join(text for text in texts if text)}."] if any(texts) else []
-    together = []
+    what = f"the difference from {analysis.baseline} in {name}" if crossing.cells else name
+    main = [
+        f"{_short(key)} changes {'it, too' if place else what}: {text}."
+        for place, (key, text) in enumerate((key, text) for key, text in effects.items() if text)
+    ]
+    if flat:
+        whole = f"neither {listed(flat, 'nor')} is" if len(flat) == 2 else f"none of {listed(flat)} is"
+        which = f"{flat[0]} is not" if len(flat) == 1 else whole
+        main.append(f"{which} shown to change {'it' if main else what}.")
+        main += _at_levels(analysis, crossing, flat)
+    together = _together(tested, shown)
+    registered = {contrast.kind for contrast in tested if contrast.label == "registered"}
+    first = together if registered == {"interaction"} else []  # what was registered comes first
+    rest_of = main if first else [*main, *together]
+    if not rest_of:
+        return " ".join(first)
+    others = "setting" if len(crossing.factors) == 2 else "settings"
+    lead = [] if "main" in registered else ["exploratory"]
+    lead += [f"averaged over the other {others}"] if main and len(crossing.factors) > 1 else []
+    begin = capital(f"{', '.join(lead)}: ") if lead else ""
+    return " ".join([*first, f"{begin}{rest_of[0]}", *rest_of[1:]])
+
+
+def _together(tested: Sequence[InteractionContrast], shown: Sequence[InteractionContrast]) -> list[str]:
+    mixed = [contrast for contrast in shown if contrast.kind == "interaction"]
     if mixed:
         sets = list(dict.fromkeys(" and ".join(map(_short, contrast.factors)) for contrast in mixed))
         names = list(dict.fromkeys(contrast.variant for contrast in mixed if contrast.variant))
-        together.append(f"{listed(sets)} interact{f' for {listed(names)}' if names else ''}.")
-    elif any(contrast.kind == "interaction" for contrast in tested):
-        together.append("that the settings interact is not shown.")
-    if flat:
-        what = f"a dependence on {listed(flat, 'or')}" if dependent else f"an effect of {listed(flat, 'or')}"
-        main.append(f"{mean}{what} is not shown.")
-        main += _at_levels(analysis, crossing, flat)
-    registered = {contrast.kind for contrast in tested if contrast.label == "registered"}
-    first = together if registered == {"interaction"} else []  # what was registered comes first
-    rest = main if first else [*main, *together]
-    if "main" in registered or not rest:
-        return " ".join(map(capital, [*first, *rest]))
-    return " ".join([*map(capital, first), f"Exploratory: {rest[0]}", *map(capital, rest[1:])])
+        return [f"{listed(sets)} interact{f' for {listed(names)}' if names else ''}."]
+    asked = any(contrast.kind == "interaction" for contrast in tested)
+    return ["No interaction of the settings is shown."] if asked else []
 
 
 def _at_levels(analysis: Analysis, crossing: Interactions, flat: Sequence[str]) -> list[str]:
@@ -303,25 +365,42 @@ def _at_levels(analysis: Analysis, crossing: Interactions, flat: Sequence[str]) 
     unit = analysis.metrics[crossing.metric].unit
     sentences = []
     for (other, at, factor, before, after), effects in steps.items():
-        ways = _ways([(effect.variant, effect.estimate, effect.low, effect.high) for effect in effects], crossing, unit)
-        sentences.append(f"at {_short(other)} {at}, from {_short(factor)} {before} to {after} it {listed(ways)}.")
+        ways = _ways([_Effect(e.variant, e.estimate, e.low, e.high) for e in effects], crossing, unit, bounds=False)
+        sentences.append(f"At {_short(other)} {at} alone, from {_short(factor)} {before} to {after} it {listed(ways)}.")
     return sentences
 
 
-def _ways(
-    effects: Sequence[tuple[str | None, float | None, float | None, float | None]], crossing: Interactions, unit: str
-) -> list[str]:
-    """``falls by 0.01 to 0.12 nats/token (a and b)``, ``rises by ...`` of (variant, estimate, low, high)."""
+class _Effect(NamedTuple):
+    """An effect with its interval; *variant*: none where arms are crossed."""
+
+    variant: str | None
+    estimate: float | None
+    low: float | None
+    high: float | None
+
+
+def _ways(effects: Sequence[_Effect], crossing: Interactions, unit: str, *, bounds: bool = True) -> list[str]:
+    """``falls by 0.01 to 0.12 nats/token (a and b; deciding intervals within −0.14 to −0.002)``, ``rises by ...``"""
     ways = []
-    for word, alike in grouped((("falls", "rises")[(effect[1] or 0.0) > 0], effect) for effect in effects).items():
-        ordered = sorted(alike, key=lambda effect: abs(effect[1] or 0.0))
-        names = [name for name, *_ in ordered if name]
+    for word, alike in grouped(
+        (("falls", "rises")[(effect.estimate or 0.0) > 0], effect) for effect in effects
+    ).items():
+        ordered = sorted(alike, key=lambda effect: abs(effect.estimate or 0.0))
+        names = [effect.variant for effect in ordered if effect.variant]
+        ends = (ordered[0], ordered[-1])
         sizes = [
-            difference(estimate, low, high, log=crossing.transform == "log", unit=unit)
-            for _, estimate, low, high in (ordered[0], ordered[-1])
+            difference(effect.estimate, effect.low, effect.high, log=crossing.transform == "log", unit=unit)
+            for effect in ends
         ]
         amount = with_unit(" to ".join(dict.fromkeys(size.size for size in sizes)), sizes[0].unit)
-        ways.append(f"{word} by {amount}{f' ({listed(names)})' if names else ''}")
+        notes = [listed(names)] if names else []
+        lows = [effect.low for effect in ordered if effect.low is not None]
+        highs = [effect.high for effect in ordered if effect.high is not None]
+        if bounds and lows and highs:
+            reach = difference(None, min(lows), max(highs), log=crossing.transform == "log", unit=unit).range
+            notes.append(f"deciding interval{'' if len(ordered) == 1 else 's within'} {reach}")
+        note = f" ({'; '.join(notes)})" if notes else ""
+        ways.append(f"{word} by {amount}{note}")
     return ways
 
 
@@ -334,16 +413,10 @@ def _effects(analysis: Analysis, crossing: Interactions, key: str, shown: Sequen
     mine = [
         contrast for contrast in shown if contrast.kind == "main" and contrast.factors == (key,) and contrast.estimate
     ]
-    if not mine:
-        return ""
-    metric = analysis.metrics[crossing.metric]
     steps = grouped(((contrast.references[0], contrast.levels[0]), contrast) for contrast in mine)
+    unit = analysis.metrics[crossing.metric].unit
     clauses = []
     for (before, after), contrasts in steps.items():
-        ways = _ways(
-            [(contrast.variant, contrast.estimate, contrast.low, contrast.high) for contrast in contrasts],
-            crossing,
-            metric.unit,
-        )
-        clauses.append(f"from {before} to {after} it {listed(ways)}")
-    return f"depends on {_short(key)}: {'; '.join(clauses)}"
+        found = [_Effect(contrast.variant, contrast.estimate, *deciding_bounds(contrast)) for contrast in contrasts]
+        clauses.append(f"from {before} to {after} it {listed(_ways(found, crossing, unit))}")
+    return "; ".join(clauses)

@@ -101,6 +101,21 @@ def interactions(dataset: Dataset) -> Interactions | None:
     )
 
 
+def deciding_bounds(contrast: InteractionContrast) -> tuple[float | None, float | None]:
+    """The bounds of a contrast at the level at which they exclude 0 just where its adjusted p shows an effect.
+
+    Holm multiplies p by the tests that are left; the level of one test is divided by as many.
+    """
+    low, high, p, adjusted = contrast.low, contrast.high, contrast.p, contrast.p_adjusted
+    if low is None or high is None or not p or not adjusted:
+        return low, high
+    alpha, values = 1 - contrast.level, [known.value for known in contrast.values]
+    one, all_tests = (paired_t_interval(values, level=1 - each) for each in (alpha, alpha * p / adjusted))
+    if one.low is None or one.high is None or all_tests.low is None or all_tests.high is None:
+        return low, high
+    return low + all_tests.low - one.low, high + all_tests.high - one.high  # a fitted rate's doubt stays in both
+
+
 @dataclass(frozen=True)
 class SimpleEffect:
     """How a variant's effect changes with one setting where the other stays at one level; exploratory.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from string import Formatter
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from ablationlab.core.format import (
     counted,
     difference,
     level,
+    mean_sd,
     number,
     p_clause,
     percent,
@@ -212,6 +214,10 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
         "Diverged, so without a value: {runs}. What is compared here are the survivors; that these runs diverged counts "
         "under stability."
     ),
+    CaveatCode.UNSTABLE_MEAN: (
+        "Unstable runs dominate the mean of {about} ({unstable:count} of its {of:count} runs are unstable), so its median is "
+        "shown, and no difference of means unless it is one of logarithms. What is tested does not change."
+    ),
     CaveatCode.REFUSED_FOR_DIVERGENCE: (
         "Not compared, by the registered rule for diverged runs: {runs}. That they diverged counts under stability."
     ),
@@ -247,7 +253,7 @@ _UNDERCOVERAGE: Final[Mapping[str, str]] = {
 
 def caveat(known: Caveat) -> str:
     """What to know before believing a number, in one or two sentences."""
-    details: dict[str, Any] = {"about": known.about, **known.details}
+    details: dict[str, Any] = {"about": method_name(known.about), **known.details}
     if "n" in details:
         details["pairs"] = pairs_of(details["n"])
     if "runs" in details:
@@ -279,13 +285,14 @@ def other_methods(caveats: Iterable[Caveat]) -> list[str]:
         shares = grouped((at["n"], at["covers"]) for _, at in covers)
         alike = grouped((_span([percent(x) for x in sorted(found)]), n) for n, found in shares.items())
         spans = [f"{span} over {_span([count(n) for n in sorted(sizes)])} pairs" for span, sizes in alike.items()]
+        methods = listed(dict.fromkeys(method_name(about) for about, _ in covers))
         texts.append(
-            f"Bootstrap intervals ({listed(dict.fromkeys(about for about, _ in covers))}) are too narrow here: a nominal "
+            f"Bootstrap intervals ({methods}) are too narrow here: a nominal "
             f"{level(covers[0][1]['level'])} covers about {listed(spans)} (simulated, normal differences)."
         )
     floors = grouped((at["alpha"], (about, at)) for about, at in known.get(CaveatCode.CANNOT_REACH_ALPHA, ()))
     for alpha, members in floors.items():
-        tests = dict.fromkeys(about for about, _ in members)
+        tests = dict.fromkeys(method_name(about) for about, _ in members)
         least = dict.fromkeys(f"{setting(at['minimum_p'])} with {pairs_of(at['n'])}" for _, at in members)
         verb, its = ("tests", "their") if len(tests) > 1 else ("test", "its")
         texts.append(
@@ -515,8 +522,10 @@ def interactions(analysis: Analysis, crossed: Interactions) -> str:
 
 
 def difference_of(comparison: Comparison) -> Difference:
-    """A comparison's difference and the interval that decides, as text."""
+    """A comparison's difference and the interval that decides, as text; dashes where unstable runs make the difference."""
     interval = comparison.main_interval
+    if comparison.told_by_medians:
+        return difference(None, unit=comparison.unit)
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     return difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
 
@@ -526,8 +535,25 @@ def pair_difference(comparison: Comparison, delta: float) -> str:
     return difference(delta, log=True).text if comparison.transform == "log" else number(delta, 4, sign=True)
 
 
+def arm_text(comparison: Comparison, arm: str) -> str:
+    """``mean ± SD`` of an arm over its pairs; ``median 3.18`` where a few unstable runs make its mean what it is."""
+    if arm in comparison.unstable_means:
+        return f"median {number(comparison.unstable_means[arm].details['median'])}"
+    if arm == comparison.reference:
+        return mean_sd(comparison.reference_mean, comparison.reference_sd)
+    return mean_sd(comparison.variant_mean, comparison.variant_sd)
+
+
+def _medians(comparison: Comparison) -> str:
+    """``median 3.37 against 8.03 nats/token`` of the pairs."""
+    values = ([pair.variant for pair in comparison.pairs], [pair.reference for pair in comparison.pairs])
+    return with_unit(" against ".join(number(median(arm)) for arm in values), comparison.unit)
+
+
 def change(comparison: Comparison) -> str:
-    """The difference with its sign and unit."""
+    """The difference with its sign and unit; the medians of both arms where unstable runs make the difference."""
+    if comparison.told_by_medians:
+        return f"median {_medians(comparison)}"
     shown = difference_of(comparison)
     return with_unit(shown.delta, shown.unit)
 
@@ -573,7 +599,9 @@ def measured(comparison: Comparison) -> str:
         return f"{name_of(comparison)} could not be compared"
     interval, shown = comparison.main_interval, difference_of(comparison)
     text = f"{_where(comparison)} {change(comparison)}"
-    if interval is not None and interval.low is not None:
+    if comparison.told_by_medians:
+        text += f" ({comparison.sample}; {unstable_means(comparison)})"
+    elif interval is not None and interval.low is not None:
         text += f" ({level(interval.level)} interval {shown.range}, {comparison.sample})"
     else:
         text += f" ({comparison.sample}, no interval)"
@@ -582,6 +610,17 @@ def measured(comparison: Comparison) -> str:
     if comparison.p_adjusted is None:
         return f"{text}, no p-value"
     return f"{text}, {p_clause(comparison.p_adjusted)} ({adjusted(comparison)})"
+
+
+def unstable_means(comparison: Comparison) -> str:
+    """``unstable runs dominate the mean: 30 of 48 none runs``"""
+    return _dominated([comparison])
+
+
+def _dominated(comparisons: Iterable[Comparison]) -> str:
+    arms = {arm: known.details for comparison in comparisons for arm, known in comparison.unstable_means.items()}
+    runs = [f"{count(known['unstable'])} of {count(known['of'])} {arm} runs" for arm, known in arms.items()]
+    return f"unstable runs dominate the mean{'s' if len(runs) > 1 else ''}: {listed(runs)}"
 
 
 def adjusted(comparison: Comparison) -> str:
@@ -634,6 +673,22 @@ _HOW_CORRECTED: Final[Mapping[str, str]] = {
     "bonferroni": "Bonferroni: every p is multiplied by the number of tests.",
     "gatekeeping": "Gatekeeping: tests are made in their registered order, as long as those before are shown.",
 }
+
+
+#: Methods and spending functions that are named after people.
+_AFTER_PEOPLE: Final[Mapping[str, str]] = {
+    "welch": "Welch",
+    "wilcoxon": "Wilcoxon",
+    "tango": "Tango",
+    "pocock": "Pocock",
+    "obrien-fleming": "O'Brien-Fleming",
+    "bca": "BCa",
+}
+
+
+def method_name(name: str) -> str:
+    """A method as a reader knows it."""
+    return _AFTER_PEOPLE.get(name, name)
 
 
 #: Corrections in a sentence.
@@ -706,12 +761,19 @@ _FAILURE: Final[Mapping[Failure, str]] = {**FAILURES, Failure.FAILED: "diverged 
 
 
 def failing(gain: StabilityGain, *, of_each: bool = False) -> str:
-    """``10 of 24 none runs diverged, 0 of 24 layernorm runs``; *of_each*: of variants that all have these counts."""
-    word = "are unstable" if gain.failure == Failure.UNSTABLE else FAILURES[gain.failure]
-    return (
+    """``10 of 24 none runs diverged, 0 of 24 layernorm runs``; *of_each*: of variants that all have these counts.
+
+    Where an arm lacks runs, the counts are those of the seeds that both arms have.
+    """
+    one = gain.reference_unstable == 1
+    word = (_FAILURE if one else FAILURES)[gain.failure]
+    word = f"{'is' if one else 'are'} {word}" if gain.failure == Failure.UNSTABLE else word
+    text = (
         f"{gain.reference_unstable} of {gain.reference_runs} {gain.reference} runs {word}, "
         f"{gain.variant_unstable} of {gain.variant_runs} {'runs of each' if of_each else f'{gain.variant} runs'}"
     )
+    common = gain.test == "mcnemar" and gain.single
+    return f"{text} (on the {several(gain.reference_runs, 'seed')} that both have)" if common else text
 
 
 #: What runs do that fail so; of all kinds together, stability is restored.
@@ -837,7 +899,7 @@ def _hypothesis_reason(analysis: Analysis, verdict: HypothesisVerdict) -> tuple[
         case HypothesisReason.NOTHING_SHOWN if verdict.rule == "no-change":
             return ["neither a difference nor equivalence is shown for every variant"], []
         case HypothesisReason.NOTHING_SHOWN:
-            return [f"it is not shown of every variant that {metric} is worse, nor that it is not"], []
+            return [f"{metric} is neither shown worse for every variant nor shown to be no worse"], []
         case HypothesisReason.WORSE_AND_SMOOTHER:
             worse = [comparison for comparison in asked if comparison.metric == verdict.metric]
             return [], [_worse_and_smoother(analysis, c, *smoother_training(analysis, c)) for c in worse]
@@ -1130,11 +1192,9 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     metric = name_of(comparison)
     if cost.high is None:
         return f"{metric}: the cost has no upper bound ({no_upper_bound(cost)})"
-    if worse := _exploded(evidence, comparison, cost):
-        ended = f"{counted(worse, 'run')} of the two arms ended worse than {'it' if worse == 1 else 'they'} began"
-        beyond = f"its {level(cost.level)} interval reaches beyond the variant's own mean"
+    if comparison.told_by_medians and cost.high > (cost.margin or 0.0):
         kept = "" if cost.margin is None else f", so not shown to stay within {margin_of(comparison, cost.margin)}"
-        return f"{metric}: the cost has no useful bound ({ended}; {beyond}){kept}"
+        return f"{metric}: the cost has no useful bound ({unstable_means(comparison)}){kept}"
     end = f"upper end of its {level(cost.level)} interval"
     most = f"costs at most {on_scale(comparison, cost.high)} ({end})"
     text = f"{metric}: {'costs nothing' if cost.high <= 0 else most}"
@@ -1147,17 +1207,6 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     kept = "within" if cost.high <= cost.margin else "more than"
     limit = "registered margin of " if comparison.margin is not None else "smallest effect that matters, "
     return f"{text}, {kept} the {limit}{margin_of(comparison, cost.margin)}"
-
-
-def _exploded(evidence: Evidence, comparison: Comparison, cost: Cost) -> int:
-    """The runs that ended worse than they began, where they make the bound of a cost larger than the variant's own mean."""
-    stability, mean = evidence.analysis.stability, comparison.variant_mean
-    if stability is None or mean is None or comparison.direction != "lower" or comparison.transform == "log":
-        return 0
-    if (cost.high or 0.0) <= max(mean, cost.margin or 0.0):
-        return 0
-    arms = {(comparison.variant, comparison.regime), (comparison.reference, comparison.regime)}
-    return sum(run.worse_than_start for run in stability.runs if (run.variant, run.regime) in arms)
 
 
 def _shown_costs(evidence: Evidence) -> str:
@@ -1334,7 +1383,7 @@ def _steadier(evidence: Evidence, subject: str) -> str:
     rarer = shown_rarer(evidence.analysis, evidence.variant, evidence.regime, evidence.standing.gained)
     if rarer is None:
         return f"{subject} restores stability"
-    return f"{subject} has fewer runs that {FAILING[rarer.failure]} (that fewer are unstable is not shown)"
+    return f"{subject} has fewer runs that {FAILING[rarer.failure]}, though not shown to have fewer unstable runs"
 
 
 def _keep(evidence: Evidence, *, used: bool) -> str:
@@ -1418,8 +1467,15 @@ def _setting(evidence: Evidence) -> str:
     return (
         ", both at their own best learning rates"
         if evidence.regime == TUNED
-        else ", at this budget and the given learning rates"
+        else f", at this budget and {given_rates(evidence.analysis, (evidence.regime,))}"
     )
+
+
+def given_rates(analysis: Analysis, regimes: Collection[str]) -> str:
+    """``the given learning rate``; several, where arms or regimes have their own."""
+    runs = () if analysis.stability is None else analysis.stability.runs
+    rates = {run.lr for run in runs if run.regime in regimes}
+    return f"the given learning rate{'' if len(rates) == 1 else 's'}"
 
 
 def _one_rate(evidence: Evidence) -> str:
@@ -1456,8 +1512,8 @@ def _needed(evidence: Evidence, needs: Needs) -> list[str]:
             return [f"Make {evidence.name} train stably, or show on a new study of more seeds that it does."]
         case Need.STABLE_TRAINING:
             survived = primary is not None and primary.n > 0
-            until = "until then, the runs that survived cannot count" if survived else "no run of it can be compared"
-            return [f"Make {evidence.name} train stably: {until}."]
+            why = "the runs that survived do not outweigh those that diverged" if survived else "no run can be compared"
+            return [f"{'First m' if survived else 'M'}ake {evidence.name} train stably: {why}."]
         case Need.THREE_PAIRS:
             what = "runs in each arm" if evidence.unpaired else "pairs"
             known = primary.n if primary else 0
@@ -1497,6 +1553,10 @@ def _needed(evidence: Evidence, needs: Needs) -> list[str]:
             return _fresh_seeds([(evidence, needs)])
 
 
+#: A study of so many seeds is none that anyone makes.
+MOST_SEEDS: Final = 10_000
+
+
 def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> list[str]:
     """How many seeds would decide, of variants with the same smallest effect; spans where their spreads differ."""
     evidence, needs = asked[0]
@@ -1509,10 +1569,14 @@ def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> list[str]:
     spread = "the difference between two runs" if evidence.unpaired else "the deltas"
     sds = [known.primary.delta_sd for known, _ in asked if known.primary is not None]
     spreads = _span([number(sd) for sd in sorted(sd for sd in sds if sd is not None)])
-    if all(need.seeds_for_difference is None and need.seeds_for_equivalence is None for _, need in asked):
+    if primary.told_by_medians:
+        arms = _dominated(known.primary for known, _ in asked if known.primary is not None)
+        return [f"More seeds will hardly decide it, because {arms}."]
+    if min(need.seeds_for_difference or MOST_SEEDS for _, need in asked) >= MOST_SEEDS:
+        least = _fresh([need.seeds_for_difference for _, need in asked])
         return [
-            f"More seeds will not decide it: with such spread (SD of {spread} {spreads}), a difference of "
-            f"{margin_of(primary, primary.smallest_effect)} takes more than a million {seeds}."
+            f"More seeds will hardly decide it: with such spread (SD of {spread} {spreads}), a difference of "
+            f"{margin_of(primary, primary.smallest_effect)} takes {least} {seeds}."
         ]
     return [
         f"A new study of {_fresh([need.seeds_for_difference for _, need in asked])} {seeds} would see a difference of "
@@ -1639,7 +1703,7 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility | None) -
     if fragility.left_out and primary is not None and primary.regime == TUNED:
         yield "The best rates are those fitted on all seeds."
     if fragility.stragglers:
-        yield f"Far from the other seeds: {', '.join(map(str, fragility.stragglers))}."
+        yield f"Far from the other seeds: {_few(list(map(str, fragility.stragglers)))}."
     effect = None if primary is None else primary.smallest_effect
     if (
         fragility.power is not None
@@ -1748,7 +1812,14 @@ def _same_need(evidence: Evidence, needs: Needs) -> tuple[object, ...]:
     primary = evidence.primary
     if needs.need != Need.FRESH_SEEDS or primary is None:
         return (needs.need,)
-    return (needs.need, primary.metric, primary.smallest_effect, primary.sample, evidence.unpaired)
+    return (
+        needs.need,
+        primary.metric,
+        primary.smallest_effect,
+        primary.sample,
+        primary.told_by_medians,
+        evidence.unpaired,
+    )
 
 
 def recommendations(
@@ -1815,7 +1886,7 @@ def about_rate(sweep: SweepAnalysis, rate: ChosenRate) -> str:
         return ""
     fitted = {tuned.variant for tuned in sweep.minima if tuned.minimum is not None and tuned.minimum.lr is not None}
     if rate.variant in fitted:
-        return "on the selection seeds, at the edge of the sweep; the fit to the judging seeds has its best rate within"
+        return "on the selection seeds, at the edge of the sweep; fitted to the judging seeds, it lies inside"
     return "at the edge of the sweep: a better rate may lie beyond it"
 
 

@@ -243,6 +243,16 @@ class Comparison(StoredValue):
         return any(caveat.code == CaveatCode.GRID_RATES for caveat in self.caveats)
 
     @property
+    def unstable_means(self) -> dict[str, Caveat]:
+        """The arms whose mean is that of a few unstable runs, each with its median and how many of its runs are unstable."""
+        return {caveat.about: caveat for caveat in self.caveats if caveat.code == CaveatCode.UNSTABLE_MEAN}
+
+    @property
+    def told_by_medians(self) -> bool:
+        """Whether its difference is that of a few unstable runs; one of logarithms is not."""
+        return self.transform == "identity" and bool(self.unstable_means)
+
+    @property
     def sample(self) -> str:
         """What stands behind it: `5 pairs`, or `5 and 4 runs, unpaired`."""
         if self.design == "paired":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ablationlab.analysis.wording import method_name
 from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
 from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try
 from ablationlab.records.settings import Calibrate, Study, registered_alpha
@@ -120,8 +121,8 @@ def levels_line(study: Study) -> str:
     )
     futility = f" Futile below a {percent(design.futility)} chance of a decision." if design.futility else ""
     return (
-        f"Looks, by number of seeds, with the p-value that shows a difference: {looks}; {design.spending} spending of "
-        f"{number(alpha)}.{futility}"
+        f"Looks, by number of seeds, with the p-value that shows a difference: {looks}; "
+        f"{method_name(design.spending)} spending of {number(alpha)}.{futility}"
     )
 
 

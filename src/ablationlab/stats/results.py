@@ -186,6 +186,7 @@ class CaveatCode(StrEnum):
     UNPAIRED = "unpaired"
     NOT_POSITIVE = "not-positive"
     SURVIVORS_ONLY = "survivors-only"
+    UNSTABLE_MEAN = "unstable-mean"
     REFUSED_FOR_DIVERGENCE = "refused-for-divergence"
     OTHER_CORRECTION = "other-correction"
     GRID_RATES = "grid-rates"

@@ -500,7 +500,7 @@ def study_warnings(study: Study) -> tuple[str, ...]:
     warnings = [*_short_of_seeds(study), *_warmups(study), *_without_effect(study)]
     if len(study.variants) > 1 and not any(criterion.role == "primary" for criterion in study.criteria):
         warnings.append(
-            "no criterion has role = 'primary', so nothing will be decided; add [[criteria]] with metric, role and "
+            "no criterion has role = 'primary', so every verdict will be exploratory; add [[criteria]] with metric, role and "
             "smallest_effect"
         )
     for criterion in study.criteria:

@@ -70,8 +70,10 @@ def transfers(direction: ReplicatedDirection) -> str:
 
 def _direction_reasons(direction: ReplicatedDirection) -> Iterator[str]:
     comparison = direction.comparison
-    if direction.reason == "no-comparison" or comparison is None:
+    if comparison is None:
         yield "the records hold no such comparison"
+    elif direction.reason == "no-comparison":
+        yield "no seed has a value in both arms"
     elif direction.reason == "not-sensitive":
         yield "not sensitive at this scale: " + "; ".join(sensitivity_reasons(comparison.sensitivity))
     elif direction.reason == "equivalent":

@@ -93,6 +93,7 @@ def tasks(results: Results) -> tuple[Figure, ...]:
             continue
         kept = Tables()
         names = list(dict.fromkeys(row["task"] for row in data))
+        several = any(row["templates"] > 1 for row in data)
         levels = [row for row in reference_rows(results, regime) if row["task"] in names]
         y = alt.Y("task:N", title=None, sort=names).axis(ticks=False, domain=False, labelPadding=10, labelLimit=190)
         known = [row["accuracy"] for row in (*data, *levels)]
@@ -129,7 +130,7 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                     alt.Tooltip("run:N"),
                     alt.Tooltip("task:N"),
                     tip("accuracy", "percentage", "accuracy, %"),
-                    alt.Tooltip("templates:Q", title="templates averaged"),
+                    *([alt.Tooltip("templates:Q", title="templates averaged")] if several else []),
                 ],
             )
         )
@@ -142,7 +143,7 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 key="tasks",
                 title="Accuracy by task",
                 sentences=(
-                    "One mark is one run, averaged over prompt templates.",
+                    f"One mark is one run{', averaged over prompt templates' if several else ''}.",
                     *_ticks(levels),
                     "A task that no arm lifts off its chance level says nothing about a variant.",
                 ),

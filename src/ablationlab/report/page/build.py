@@ -301,7 +301,7 @@ def _analysis_tables(
         effects = [interaction_table(analysis.interactions), *([] if simple is None else [simple])]
         tables["interaction_table"] = "".join(table.html() for table in effects)
     if analysis.readings is not None:
-        tables["reading_table"] = reading_table(analysis.readings, regimes).html(tall=True)
+        tables["reading_table"] = reading_table(analysis.readings, regimes, analysis.comparisons).html(tall=True)
     if (noise := noise_table(analysis.noise)) is not None:
         tables["noise_table"] = noise.html()
     arms, gains = stability_table(analysis), gain_table(analysis)

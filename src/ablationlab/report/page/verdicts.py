@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablationlab.analysis.answer import main_comparison, verdict_sentence
-from ablationlab.analysis.wording import DECISIONS, Clause, adjusted, difference_of, hypothesis_clauses, verdict_words
+from ablationlab.analysis.wording import (
+    DECISIONS,
+    Clause,
+    adjusted,
+    difference_of,
+    hypothesis_clauses,
+    method_name,
+    verdict_words,
+)
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import counted, difference, level, mean_beside, number, p_value, setting, with_unit
 from ablationlab.records.verdict import Decision
@@ -173,7 +181,7 @@ def _facts(
             facts.append(Fact("times the smallest effect", f"{many} ×", f"that matters, {effect}", link))
         facts.append(
             Fact(
-                f"p, {comparison.test}",
+                f"p, {method_name(comparison.test)}",
                 p_value(comparison.p if comparison.p_adjusted is None else comparison.p_adjusted),
                 "" if comparison.p_adjusted is None else adjusted(comparison),
                 link,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, difference_of, name_of
-from ablationlab.core.format import amount, difference, level, mean_sd, percent, several
+from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, name_of
+from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
@@ -96,7 +96,7 @@ def ablation_table(
                     Column("variant", "Variant"): Cell.name(arm, colour=(colours or {}).get(arm, "")),
                     Column("regime", "Regime", printed=len(regimes) > 1, below=True): Cell.name(regime),
                     Column("mean", as_title(name_of(first)) + (f" ({unit})" if unit else ""), "right"): Cell.of(
-                        mean, mean_sd(mean, sd)
+                        mean, arm_words(analysis, widest if comparison is None else comparison, arm)
                     ),
                     Column("sd", printed=False): Cell.of(sd),
                     Column("n", printed=False): Cell.of(n),
@@ -115,6 +115,7 @@ def ablation_table(
     note = _note(analysis, primary, accuracy, decided, sorted(sizes))
     if any(_incomplete(analysis, comparison) for comparison in primary):
         note += f" Δ{' and changes of speed' if speed else ''} over pairs in which both runs have a value."
+    note += median_note(primary)
     note += f" Regimes that are not registered are in the other tables: {', '.join(left_out)}." if left_out else ""
     return Table.of("ablation", f"Every arm against {analysis.baseline}.", rows, note)
 
@@ -153,6 +154,27 @@ def arm_mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[floa
     if arm == comparison.reference:
         return comparison.reference_mean, comparison.reference_sd, comparison.n
     return comparison.variant_mean, comparison.variant_sd, comparison.n
+
+
+def arm_words(analysis: Analysis, comparison: Comparison, arm: str) -> str:
+    """``mean ± SD`` of an arm; its median where unstable runs make the mean."""
+    if arm in comparison.unstable_means and _incomplete(analysis, comparison):
+        return f"median {number(median(_values(analysis, comparison, arm)))}"
+    if arm in comparison.unstable_means:
+        return arm_text(comparison, arm)
+    mean, sd, _ = arm_mean(analysis, comparison, arm)
+    return mean_sd(mean, sd)
+
+
+def median_note(comparisons: Sequence[Comparison]) -> str:
+    """What a median stands for in a table, where one does."""
+    if not any(comparison.unstable_means for comparison in comparisons):
+        return ""
+    differs = " No difference of such means is shown; it is tested as registered, and is in the CSV file."
+    return (
+        " Median: of an arm whose mean is that of a few unstable runs (its SD is above its median, and none of its stable "
+        f"runs reaches it).{differs if any(comparison.told_by_medians for comparison in comparisons) else ''}"
+    )
 
 
 def _incomplete(analysis: Analysis, comparison: Comparison) -> bool:

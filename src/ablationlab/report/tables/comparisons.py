@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ablationlab.analysis.wording import difference_of, no_number
+from ablationlab.analysis.wording import arm_text, difference_of, method_name, no_number
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
     Difference,
     count,
     difference,
-    mean_sd,
     number,
     p_value,
     percent,
@@ -22,7 +21,8 @@ from ablationlab.core.format import (
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, ItemContrast
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
-from ablationlab.stats.results import Caveat, Interval
+from ablationlab.report.tables.ablation import median_note
+from ablationlab.stats.results import Caveat, CaveatCode, Interval
 
 #: What each medium prints; CSV holds all columns.
 PAPER = (
@@ -103,7 +103,9 @@ def comparison_table(
     known = tuple(replace(c, below=columns is PAGE) if c.key == "regime" else c for c in _COLUMNS)
     gone = [] if regimes > 1 else ["regime"]
     gone += [] if any(comparison.equivalence for comparison in comparisons) else ["equivalent"]
-    return Table(key, title, known, rows, about=about).only(*(name for name in columns if name not in gone))
+    return Table(key, title, known, rows, median_note(comparisons).strip(), about).only(
+        *(name for name in columns if name not in gone)
+    )
 
 
 def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:
@@ -128,10 +130,8 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
         ),
         "role": Cell.of(comparison.role, comparison.role or ""),
         "n": _size(comparison),
-        "reference_mean": Cell.of(
-            comparison.reference_mean, mean_sd(comparison.reference_mean, comparison.reference_sd)
-        ),
-        "variant_mean": Cell.of(comparison.variant_mean, mean_sd(comparison.variant_mean, comparison.variant_sd)),
+        "reference_mean": Cell.of(comparison.reference_mean, arm_text(comparison, comparison.reference)),
+        "variant_mean": Cell.of(comparison.variant_mean, arm_text(comparison, comparison.variant)),
         "delta": Cell.of(comparison.delta, shown.text),
         "level": Cell.of(None if interval is None else interval.level),
         "low": Cell.of(None if interval is None else interval.low, _interval(interval, shown)),
@@ -188,7 +188,8 @@ def _equivalent(comparison: Comparison) -> Cell:
 
 def important(comparison: Comparison, all_caveats: bool = False) -> list[Caveat]:
     """Caveats about the pairs, and about the interval and the test that decide; the rest are in analysis.json."""
-    return [c for c in comparison.caveats if all_caveats or c.about in ("", comparison.test, comparison.interval)]
+    asked = ("", comparison.test, comparison.interval)
+    return [c for c in comparison.caveats if all_caveats or c.about in asked or c.code == CaveatCode.UNSTABLE_MEAN]
 
 
 def split(analysis: Analysis) -> tuple[list[Comparison], list[Comparison]]:
@@ -225,7 +226,7 @@ def method_table(analysis: Analysis) -> Table:
         return {
             Column("comparison", "Comparison"): Cell.name(comparison.id),
             Column("kind", "Kind"): kind,
-            Column("method", "Method"): name,
+            Column("method", "Method"): Cell.of(name, method_name),
             Column("low", "Low", "right"): low,
             Column("high", "High", "right"): high,
             Column("p", "p", "right", spare=True): p,

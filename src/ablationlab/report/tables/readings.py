@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ablationlab.core.format import DASH, count, difference, level, number, part, percent
-from ablationlab.records.analysis import CurveReading, ReadingGap, Readings
+from ablationlab.records.analysis import Comparison, CurveReading, ReadingGap, Readings
 from ablationlab.report.table import Cell, Cells, Column, Table
 
+LOSS = "validation_loss"
 _NAMES = {
     "tokens": "loss at equal tokens",
     "flops": "loss at equal FLOPs",
@@ -22,14 +25,18 @@ _GAPS = {
 }
 
 
-def reading_table(readings: Readings, regimes: int) -> Table:
-    """A row per variant, regime and reading."""
-    notes = any(reading.n < reading.planned for reading in readings.readings)
+def reading_table(readings: Readings, regimes: int, compared: Iterable[Comparison]) -> Table:
+    """A row per variant, regime and reading. *compared*: of those whose difference unstable runs make, no loss is told."""
+    unstable = {(each.variant, each.regime) for each in compared if each.told_by_medians and each.metric == LOSS}
+    notes = bool(unstable) or any(reading.n < reading.planned for reading in readings.readings)
     rows = []
     for reading in readings.readings:
         if reading.gap is not None:
             continue
         estimate, interval = _estimate(reading)
+        exploded = reading.kind != "efficiency" and (reading.variant, reading.regime) in unstable
+        if exploded:
+            estimate = interval = DASH
         share = DASH
         if reading.variant_share is not None:
             share = f"{percent(reading.variant_share)} of its run, {percent(reading.baseline_share)} of the baseline's"
@@ -46,7 +53,7 @@ def reading_table(readings: Readings, regimes: int) -> Table:
             Column("high", printed=False): reading.high,
             Column("share", "Read at"): Cell.of(reading.variant_share, share),
             Column("reached", "Reaches the baseline's final loss"): Cell.of(reading.reached, reached),
-            Column("note", "Note", printed=notes): _note(reading),
+            Column("note", "Note", printed=notes): _note(reading, exploded=exploded),
         }
         rows.append(row)
     return Table.of("readings", "The same curves at another budget (exploratory)", rows, _left_out(readings))
@@ -61,8 +68,9 @@ def _estimate(reading: CurveReading) -> tuple[str, str]:
     return shown.delta, shown.interval
 
 
-def _note(reading: CurveReading) -> str:
-    return f"{part(reading.n, reading.planned)} seeds" if reading.n < reading.planned else ""
+def _note(reading: CurveReading, *, exploded: bool) -> str:
+    seeds = [f"{part(reading.n, reading.planned)} seeds"] if reading.n < reading.planned else []
+    return "; ".join([*seeds, *(["unstable runs make the mean difference"] if exploded else [])])
 
 
 def _left_out(readings: Readings) -> str:

@@ -44,7 +44,7 @@ from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
-from ablationlab.report.tables.ablation import arm_mean
+from ablationlab.report.tables.ablation import arm_mean, arm_words, median_note
 
 
 def _regime(analysis: Analysis) -> Column:
@@ -64,9 +64,11 @@ def criteria_table(analysis: Analysis) -> Table:
                 Column("metric", "Metric"): Cell.of(criterion.metric, metric_name),
                 _regime(analysis): Cell.name(criterion.regime),
                 Column("contrast", "Contrast"): Cell(against, against, code=True),
-                Column("test", "Test"): criterion.test,
+                Column("test", "Test"): Cell.of(criterion.test, wording.method_name),
                 Column("alpha", "Level", "right"): Cell.of(criterion.alpha, setting),
-                Column("correction", "Correction"): criterion.correction,
+                Column("correction", "Correction"): Cell.of(
+                    criterion.correction, wording.CORRECTIONS.get(criterion.correction, criterion.correction)
+                ),
                 Column("smallest_effect", "Smallest effect", "right"): Cell.of(
                     effect, DASH if effect is None else f"±{setting(effect)}"
                 ),
@@ -280,11 +282,14 @@ def arm_table(analysis: Analysis) -> Table:
             mean, sd, n = arm_mean(analysis, row[name], name) if name in row else (None, None, None)
             cells |= {
                 Column(f"{name}_n", printed=False): Cell.of(n),
-                Column(f"{name}_mean", name, "right", name=True): Cell.of(mean, mean_sd(mean, sd)),
+                Column(f"{name}_mean", name, "right", name=True): Cell.of(
+                    mean, arm_words(analysis, row[name], name) if name in row else DASH
+                ),
                 Column(f"{name}_sd", printed=False): Cell.of(sd),
             }
         rows.append(cells)
-    return Table.of("arms", "Mean and standard deviation over seeds, per arm.", rows)
+    shown = [comparison for row in arms.values() for comparison in row.values()]
+    return Table.of("arms", "Mean and standard deviation over seeds, per arm.", rows, median_note(shown).strip())
 
 
 def stability_table(analysis: Analysis) -> Table | None:
@@ -396,6 +401,7 @@ def gain_table(analysis: Analysis) -> Table | None:
 
 def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
     """One decision per variant and regime."""
+    labels = {decided.label for decided in verdict.verdicts}
     rows = [
         {
             _regime(analysis): Cell.name(decided.regime),
@@ -403,12 +409,13 @@ def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
             Column("reference", printed=False): Cell.name(decided.reference),
             Column("decision", "Decision"): Cell.of(decided.decision, DECISIONS[decided.decision]),
             Column("rule", "Rule", "right"): Cell.of(decided.rule),
-            Column("label", "Label"): Cell.of(decided.label),
+            Column("label", "Label", printed=len(labels) > 1): Cell.of(decided.label),
             Column("why", "Why", printed=False): Cell.of(wording.verdict_words(analysis, decided).why),
         }
         for decided in verdict.verdicts
     ]
-    title = f"Decisions against the baseline {analysis.baseline}, and the rule that made them."
+    label = f"{labels.pop().capitalize()} decisions" if len(labels) == 1 else "Decisions"
+    title = f"{label} against the baseline {analysis.baseline}, and the rule that made them."
     return Table.of("verdicts", title, rows)
 
 
@@ -417,7 +424,8 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
     comparisons = {comparison.id: comparison for comparison in analysis.comparisons}
     metrics = len({metric_of(comparisons[power.comparison]) for power in analysis.power}) > 1
     rows: list[Cells] = []
-    for power in analysis.power:
+    known = [power for power in analysis.power if not comparisons[power.comparison].told_by_medians]
+    for power in known:
         comparison = comparisons[power.comparison]
         unit = "log" if comparison.transform == "log" else printed_unit(comparison.unit)
         effect = power.smallest_effect
@@ -457,7 +465,11 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
         )
     title = "Power of the pairs at hand, from the observed SD of the differences, at the corrected level of one test."
     about = "Seeds needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
-    return Table.of("power", title, rows, about=about)
+    left_out = [comparisons[p.comparison] for p in analysis.power if p not in known]
+    places = grouped((comparison.regime, comparison.variant) for comparison in left_out)
+    note = "; ".join(f"{wording.listed(dict.fromkeys(names))} in {regime}" for regime, names in places.items())
+    note = f"Left out, since unstable runs make the difference and its SD: {note}." if note else ""
+    return Table.of("power", title, rows, note, about)
 
 
 def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:

@@ -10,7 +10,7 @@ from ablationlab.analysis.answer import answer
 from ablationlab.analysis.wording import DECISIONS, difference_of, ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
-from ablationlab.core.format import count, level, p_clause, printable, setting, with_unit
+from ablationlab.core.format import count, level, p_clause, printable, setting
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.results import Results
 from ablationlab.records.storage import replace
@@ -101,7 +101,7 @@ def tables_of(results: Results) -> list[Table]:
         method_table(analysis),
         interaction_table(analysis.interactions) if analysis.interactions is not None else None,
         simple_table(analysis),
-        reading_table(analysis.readings, regimes) if analysis.readings is not None else None,
+        reading_table(analysis.readings, regimes, analysis.comparisons) if analysis.readings is not None else None,
         noise_table(analysis.noise),
         rate_table(analysis.sweep) if analysis.sweep is not None else None,
         task_table(results),
@@ -194,10 +194,12 @@ def _notes(comparisons: Sequence[Comparison]) -> str:
     lines = []
     for it in comparisons:
         shown, interval, tost = difference_of(it), it.main_interval, it.equivalence
-        text = f"{metric_of(it)}, {it.variant} − {it.reference} ({it.regime}): {with_unit(shown.delta, shown.unit)}"
-        if interval is not None and interval.low is not None:
-            text += f", {level(interval.level)} {it.interval} interval {shown.interval}"
-        text += f"; {it.test} {p_clause(it.p)}, {it.correction} over {it.family_size}: {p_clause(it.p_adjusted)}"
+        text = f"{metric_of(it)}, {it.variant} − {it.reference} ({it.regime}): {wording.change(it)}"
+        if it.told_by_medians:
+            text += f" ({wording.unstable_means(it)})"
+        elif interval is not None and interval.low is not None:
+            text += f", {level(interval.level)} {wording.method_name(it.interval)} interval {shown.interval}"
+        text += f"; {wording.method_name(it.test)} {p_clause(it.p)}, {wording.adjusted(it)}: {p_clause(it.p_adjusted)}"
         if tost is not None and tost.p is not None:
             text += f"; TOST within ±{setting(tost.bounds[1])} {p_clause(tost.p)}"
         if it.missing:

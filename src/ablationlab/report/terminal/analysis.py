@@ -85,7 +85,7 @@ def analysis_view(analysis: Analysis, verdict: Verdict, *, everything: bool = Fa
     yield from _sweep(analysis)
     if analysis.readings is not None:
         yield ""
-        yield reading_table(analysis.readings, len(analysis.regimes)).terminal()
+        yield reading_table(analysis.readings, len(analysis.regimes), analysis.comparisons).terminal()
         yield Text(plain(reading_text(analysis.readings)))
     yield from _noise(analysis)
     notes = _notes(registered, everything) or _notes(others, everything)
@@ -196,7 +196,7 @@ def _logs(analysis: Analysis) -> str:
 
 
 def _legend(analysis: Analysis) -> Text:
-    methods = sorted({f"{comparison.test} test" for comparison in analysis.comparisons})
+    methods = sorted({f"{wording.method_name(comparison.test)} test" for comparison in analysis.comparisons})
     return Text(
         plain(
             f"Difference = variant − reference{_pairing(analysis)} ({'; '.join(methods)}). An interval is at the level of "
