@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.answer import answer
 from ablationlab.analysis.findings import at_places, crossed, replicated
+from ablationlab.analysis.interactions import deciding_bounds
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import corrections, tasks_listed
 from ablationlab.core.format import plain
-from ablationlab.records.analysis import ComparedTask
+from ablationlab.records.analysis import ComparedTask, Failure
 from ablationlab.records.replication import (
     PublishedDirection,
     PublishedFigure,
@@ -19,6 +23,7 @@ from ablationlab.records.replication import (
     Replication,
 )
 from ablationlab.records.settings import Hypothesis
+from ablationlab.records.verdict import Decision, OtherDecision, VerdictFragility
 
 from . import test_interactions
 from .builder import build, study
@@ -225,3 +230,74 @@ def test_what_adjusted_means_is_said_once_and_only_where_it_is_so():
     text = plain(corrections(alone.model_copy(update={"comparisons": tuple(several)})))
     assert "is false is at most 5 %" in text
     assert text.count("Holm") == 1
+
+
+def test_registered_contrasts_between_variants_are_told_whichever_way_they_end(tmp_path):
+    losses = {"none": 2.0, "layernorm": 2.3, "layernorm-nobias": 2.3, "rmsnorm": 2.5, "center-only": 2.42}
+
+    def ended(variant, regime, seed):
+        noise = np.random.default_rng([seed, len(variant)]).normal(0, 0.001)
+        noise += 0.1 * (-1) ** seed if variant == "center-only" else 0.0
+        return {"validation_loss": losses[variant] + 0.01 * seed + noise}
+
+    against = [[name, "layernorm-nobias"] for name in ("rmsnorm", "layernorm", "center-only")]
+    asked = {"metric": "validation_loss", "smallest_effect": 0.05}
+    criteria = [{**asked, "role": "primary"}, *({**asked, "contrast": pair} for pair in against)]
+    build(tmp_path, study(variants=list(losses), contrasts=against, criteria=criteria), outcomes=ended)
+    made = analyze(read_results(tmp_path))
+    text = plain(answer(made, decide(made)))
+    assert "layernorm ties with layernorm-nobias (validation loss within ±0.05 nats/token)." in text
+    assert "Against layernorm-nobias: rmsnorm is worse by 0.2" in text
+    assert "; no difference is shown for center-only." in text
+
+
+def test_the_interval_of_a_factor_excludes_zero_just_where_its_adjusted_p_shows_it(tmp_path):
+    def ended(variant, regime, seed):
+        own = np.random.default_rng([seed, len(variant), len(regime)]).normal(0, 0.3)
+        return {"validation_loss": test_interactions.loss(variant, regime, seed) + own}
+
+    variants = ["none", "layernorm", "rmsnorm", "center-only"]
+    build(tmp_path, study(variants=variants, regimes=test_interactions.REGIMES), outcomes=ended)
+    contrasts = analyze(read_results(tmp_path)).interactions.contrasts
+    for contrast in contrasts:
+        low, high = deciding_bounds(contrast)
+        assert (low > 0 or high < 0) == (contrast.p_adjusted <= 1 - contrast.level)
+        assert low <= contrast.low
+        assert contrast.high <= high
+    assert any(
+        deciding_bounds(contrast)[0] < contrast.low for contrast in contrasts if contrast.p_adjusted > contrast.p
+    )
+
+
+def test_a_gain_in_stability_that_one_seed_takes_away_is_called_fragile():
+    made = analysis(comparison(outcome="worse", delta=0.12, low=0.11, high=0.13), stable=stability(6, 0, n=6))
+    verdict = decide(made)
+    assert "fragile" not in answer(made, verdict)
+    lost = [OtherDecision(seed=seed, decision=Decision.INCONCLUSIVE) for seed in (1, 2)]
+    fragility = VerdictFragility(left_out=6, changes=tuple(lost), stragglers=(), power=None, exaggeration=None)
+    decided = verdict.verdicts[0].model_copy(update={"fragility": fragility})
+    fragile = verdict.model_copy(update={"verdicts": (decided,)})
+    text = "layernorm restores stability in default (fragile: without any one of two of the six seeds it is not shown)"
+    assert text in plain(answer(made, fragile))
+    kept = [OtherDecision(seed=1, decision=Decision.ADOPT_IN_REGIME)]
+    update = {"fragility": fragility.model_copy(update={"changes": tuple(kept)})}
+    kept_up = verdict.model_copy(update={"verdicts": (decided.model_copy(update=update),)})
+    assert "fragile" not in answer(made, kept_up)
+
+
+def test_fewer_failures_in_several_regimes_say_of_which_kind_and_where():
+    whole = stability(6, 0, n=6)
+    (gain,) = whole.gains
+    parts = (replace(gain, id="diverged/hot", failure=Failure.DIVERGED, regime="hot"),)
+    gains = (gain, replace(gain, id="unstable/hot", regime="hot", outcome="not-shown"))
+    arms = (*whole.arms, *(arm.model_copy(update={"regime": "hot"}) for arm in whole.arms))
+    found = whole.model_copy(update={"parts": parts, "gains": gains, "arms": arms})
+    wide = {"delta": -0.2, "low": -0.5, "high": 0.1}
+    made = analysis(
+        comparison(**wide), comparison(regime="hot", **wide), stable=found, regimes=("default", "hot"), hypotheses=()
+    )
+    text = plain(answer(made, decide(made)))
+    assert (
+        "fails less often than the baseline (none): fewer runs are unstable in default, fewer runs diverge in hot."
+        in text
+    )

@@ -232,7 +232,7 @@ def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
     intervals, tests = other_methods([*few, *few])
     assert "Bootstrap intervals (percentile and BCa)" in intervals
     assert "covers about 84 % over 5 pairs and 79 % to 80 % over 4 pairs" in plain(intervals)
-    assert "The sign-flip and wilcoxon tests cannot reach 0.05" in tests
+    assert "The sign-flip and Wilcoxon tests cannot reach 0.05" in tests
     assert "their smallest p is 0.0625 with 5 pairs that differ" in tests
 
 

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from ablationlab.analysis import wording
 from ablationlab.analysis.wording import corrections
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results
@@ -19,7 +20,8 @@ from ablationlab.report.make import with_analysis
 from ablationlab.report.page.build import page_html
 from ablationlab.report.page.design import runs_words
 from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, pairing
-from analysis.builder import build, study
+from ablationlab.report.tables.write import statistics_markdown
+from analysis.builder import build, calm, study
 
 from .maker import made, unfolded
 
@@ -202,3 +204,49 @@ def test_the_tokens_to_the_same_loss_are_told_in_a_sentence():
     assert efficiency(SimpleNamespace(analysis=analysis, baseline="none")) == (
         "To reach the same loss, layernorm needs 2.29 times (2.10 to 2.50) and rmsnorm needs 0.800 times the tokens of none."
     )
+
+
+@pytest.fixture(scope="module")
+def exploded(tmp_path_factory) -> Results:
+    """Two of six baseline runs end in the thousands, where they began at 4.2."""
+
+    def ended(variant: str, regime: str, seed: int) -> dict[str, float]:
+        loss = 2.0 + 0.01 * seed + (0.001 * (seed % 2) if variant != "none" else 0.0)
+        return {
+            "validation_loss": 7000.0 * seed if variant == "none" and seed > 4 else loss,
+            "final_gradient_norm": 1.0,
+        }
+
+    folder = tmp_path_factory.mktemp("exploded")
+    build(folder, study(variants=["none", "layernorm"], seeds=[1, 2, 3, 4, 5, 6]), outcomes=ended)
+    return with_analysis(Results.open(folder), say=lambda text: None)
+
+
+def test_no_sentence_and_no_cell_tells_a_mean_of_exploded_losses(exploded: Results):
+    analysis, verdict = exploded.analysis, exploded.verdict
+    compared = analysis.comparison("validation_loss", "default", "layernorm", "none")
+    assert compared.delta < -10_000  # what is tested stays
+    assert compared.told_by_medians
+    texts = [statistics_markdown(exploded).partition("## Every pair")[0], text_of(exploded)]
+    texts += [wording.verdict_words(analysis, decided, verdict).recommendation for decided in verdict.verdicts]
+    for text in texts:
+        assert not re.search(r"12,8\d\d", plain(text))  # the mean, and the difference
+    shown = plain(texts[0])
+    assert "validation loss median 2.04 against 2.04 nats/token" in shown
+    assert "unstable runs dominate the mean: 2 of 6 none runs" in shown
+    assert "Median: of an arm whose mean is that of a few unstable runs" in shown
+    assert "medians over six seeds" in texts[1]
+
+
+def test_a_mean_that_unstable_runs_do_not_move_is_told(tmp_path):
+    """One run of the baseline spikes on its way, and ends as the others do."""
+
+    def curve(variant: str, regime: str, seed: int) -> list[float]:
+        losses = calm(seed)
+        return [*losses[:40], 9.0, 9.0, *losses[42:]] if variant == "none" and seed == 1 else losses
+
+    build(tmp_path, study(variants=["none", "layernorm"]), curves=curve)
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    assert results.analysis.stability.arm("none", "default").unstable_runs == 1
+    compared = results.analysis.comparison("validation_loss", "default", "layernorm", "none")
+    assert not compared.unstable_means

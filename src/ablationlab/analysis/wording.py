@@ -544,16 +544,17 @@ def arm_text(comparison: Comparison, arm: str) -> str:
     return mean_sd(comparison.variant_mean, comparison.variant_sd)
 
 
-def _medians(comparison: Comparison) -> str:
-    """``median 3.37 against 8.03 nats/token`` of the pairs."""
-    values = ([pair.variant for pair in comparison.pairs], [pair.reference for pair in comparison.pairs])
-    return with_unit(" against ".join(number(median(arm)) for arm in values), comparison.unit)
+def medians_of(comparison: Comparison) -> tuple[str, str]:
+    """The medians of the reference and of the variant over their pairs."""
+    reference, variant = ([pair.reference for pair in comparison.pairs], [pair.variant for pair in comparison.pairs])
+    return number(median(reference)), number(median(variant))
 
 
 def change(comparison: Comparison) -> str:
     """The difference with its sign and unit; the medians of both arms where unstable runs make the difference."""
     if comparison.told_by_medians:
-        return f"median {_medians(comparison)}"
+        reference, variant = medians_of(comparison)
+        return f"median {with_unit(f'{variant} against {reference}', comparison.unit)}"
     shown = difference_of(comparison)
     return with_unit(shown.delta, shown.unit)
 

@@ -170,8 +170,12 @@ def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", st
             color=variant_colour(results, legend=False),
         )
     margin_words = f"Shaded: the margin of {setting(margins[0])}, which a gain may cost." if margins else ""
+    compared = () if results.analysis is None else results.analysis.comparisons
+    unstable = {comparison.id for comparison in compared if comparison.told_by_medians}
+    dominated = [row["label"] for row in data if row["comparison"] in unstable]
     words = "; ".join(
-        f"{row['label']}: gain {fixed(row['gain'], 0, sign=True)} points, cost {number(row['cost'], sign=True)}"
+        f"{row['label']}: gain {fixed(row['gain'], 0, sign=True)} points"
+        + ("" if row["label"] in dominated else f", cost {number(row['cost'], sign=True)}")
         for row in data
     )
     return figure(
@@ -185,6 +189,7 @@ def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", st
             f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
             f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).",
             _open_bars(data),
+            f"Unstable runs dominate the cost of {listed(dominated)}." if dominated else "",
             _gain_intervals(results),
             margin_words,
             _not_drawn(results),

@@ -12,7 +12,9 @@ from ablationlab.analysis.wording import (
     adjusted,
     difference_of,
     hypothesis_clauses,
+    medians_of,
     method_name,
+    unstable_means,
     verdict_words,
 )
 from ablationlab.analysis.wording import name_of as metric_of
@@ -155,7 +157,9 @@ def _facts(
         interval, shown, pairs = comparison.main_interval, difference_of(comparison), comparison.n
         unpaired = comparison.design == "unpaired"
         note = f"no interval from {comparison.sample if unpaired else counted(pairs, 'pair')}"
-        if interval is not None and interval.low is not None:
+        if comparison.told_by_medians:
+            note = unstable_means(comparison)
+        elif interval is not None and interval.low is not None:
             note = f"{level(interval.level)} interval {shown.range}" + (", unpaired (Welch)" if unpaired else "")
         tost = comparison.equivalence
         if tost is not None and tost.equivalent and tost.low is not None:
@@ -172,9 +176,12 @@ def _facts(
             mean_beside(comparison.reference_mean, comparison.reference_sd),
             mean_beside(comparison.variant_mean, comparison.variant_sd),
         )
+        middle = "means"
+        if comparison.told_by_medians:
+            means, middle = medians_of(comparison), "medians"
         runs = comparison.sample if unpaired else counted(pairs, "seed")
-        facts.append(Fact(arms, " → ".join(means), f"means over {runs}" + (f", {unit}" if unit else ""), link))
-        if comparison.smallest_effect and comparison.delta is not None:
+        facts.append(Fact(arms, " → ".join(means), f"{middle} over {runs}" + (f", {unit}" if unit else ""), link))
+        if comparison.smallest_effect and comparison.delta is not None and not comparison.told_by_medians:
             times = abs(comparison.delta) / comparison.smallest_effect
             effect = with_unit(setting(comparison.smallest_effect), unit)
             many = "> 1,000" if times > 1000 else "< 0.01" if times < 0.01 else number(times, 2)
@@ -197,7 +204,7 @@ def _facts(
 
 def mini(comparison: Comparison) -> Mini | None:
     """The interval, the seeds and the band of the smallest effect on one line, zero in view."""
-    if comparison.delta is None:
+    if comparison.delta is None or comparison.told_by_medians:
         return None
     interval, tost = comparison.main_interval, comparison.equivalence
     bounds = [value for value in (interval.low, interval.high) if value is not None] if interval is not None else []
