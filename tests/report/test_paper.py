@@ -430,7 +430,7 @@ def test_an_arm_without_a_surviving_run_is_told_without_survivors(tmp_path):
     )
     assert "Make layernorm train stably: no run of it can be compared." in every
     assert "survived" not in every
-    assert "until then, the runs that survived cannot count" in some
+    assert "First make layernorm train stably: the runs that survived do not outweigh those that diverged." in some
     assert "Apart from five runs that diverged, no deviation from the sealed plan was found." in every
     assert "Runs that diverged match up to the step at which they did." in every
     assert "Models in use are larger by orders of magnitude" in every

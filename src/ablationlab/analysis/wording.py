@@ -21,6 +21,7 @@ from ablationlab.core.format import (
     count,
     counted,
     difference,
+    fixed,
     level,
     mean_sd,
     number,
@@ -972,6 +973,8 @@ def _because(evidence: Evidence, reason: Reason) -> tuple[str, ...]:
     the_metric = capital(metric)
     match reason:
         case Reason.MEASURED:
+            if primary is None or primary.sensitivity is None:
+                return (f"Nothing keeps {metric} from deciding.",)
             return (f"{the_metric} can tell models apart.",)
         case Reason.STABILITY_DIFFERS:
             return ("The primary metric cannot answer, but a difference in stability is shown.",)
@@ -1152,7 +1155,8 @@ def _worst(evidence: Evidence) -> str:
         return "its stability, which was not recorded"
     if standing.worst is None:
         return f"that it is as stable, since {pairs_of(standing.pairs)} give no bound on how much more often it fails"
-    text = f"up to {percent(max(0.0, standing.worst))} more of its runs may fail ({level(standing.level)} interval)"
+    points = fixed(100 * max(0.0, standing.worst), 0)
+    text = f"up to {points} percentage points more of its runs may fail ({level(standing.level)} interval)"
     if standing.non_inferior:
         return f"{text}, within the margin of {percent(standing.margin)}"
     return f"that it is as stable, since {text}, beyond the margin of {percent(standing.margin)}"
@@ -1513,8 +1517,13 @@ def _needed(evidence: Evidence, needs: Needs) -> list[str]:
             return [f"Make {evidence.name} train stably, or show on a new study of more seeds that it does."]
         case Need.STABLE_TRAINING:
             survived = primary is not None and primary.n > 0
-            why = "the runs that survived do not outweigh those that diverged" if survived else "no run can be compared"
-            return [f"{'First m' if survived else 'M'}ake {evidence.name} train stably: {why}."]
+            who = "each of them" if evidence.of_each else evidence.name
+            why = (
+                "the runs that survived do not outweigh those that diverged"
+                if survived
+                else "no run of it can be compared"
+            )
+            return [f"{'First m' if survived else 'M'}ake {who} train stably: {why}."]
         case Need.THREE_PAIRS:
             what = "runs in each arm" if evidence.unpaired else "pairs"
             known = primary.n if primary else 0

@@ -170,10 +170,10 @@ def median_note(comparisons: Sequence[Comparison]) -> str:
     """What a median stands for in a table, where one does."""
     if not any(comparison.unstable_means for comparison in comparisons):
         return ""
-    differs = " No difference of such means is shown; it is tested as registered, and is in the CSV file."
+    differs = " No difference of such means is shown; it is tested as registered, and analysis.json has it."
     return (
-        " Median: of an arm whose mean is that of a few unstable runs (its SD is above its median, and none of its stable "
-        f"runs reaches it).{differs if any(comparison.told_by_medians for comparison in comparisons) else ''}"
+        " Median: unstable runs dominate the mean of this arm (the SD is above the median, and no stable run reaches the "
+        f"mean).{differs if any(comparison.told_by_medians for comparison in comparisons) else ''}"
     )
 
 

@@ -22,7 +22,7 @@ from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, I
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
 from ablationlab.report.tables.ablation import median_note
-from ablationlab.stats.results import Caveat, CaveatCode, Interval
+from ablationlab.stats.results import Caveat, Interval
 
 #: What each medium prints; CSV holds all columns.
 PAPER = (
@@ -188,8 +188,7 @@ def _equivalent(comparison: Comparison) -> Cell:
 
 def important(comparison: Comparison, all_caveats: bool = False) -> list[Caveat]:
     """Caveats about the pairs, and about the interval and the test that decide; the rest are in analysis.json."""
-    asked = ("", comparison.test, comparison.interval)
-    return [c for c in comparison.caveats if all_caveats or c.about in asked or c.code == CaveatCode.UNSTABLE_MEAN]
+    return [c for c in comparison.caveats if all_caveats or c.about in ("", comparison.test, comparison.interval)]
 
 
 def split(analysis: Analysis) -> tuple[list[Comparison], list[Comparison]]:

@@ -70,7 +70,7 @@ def _estimate(reading: CurveReading) -> tuple[str, str]:
 
 def _note(reading: CurveReading, *, exploded: bool) -> str:
     seeds = [f"{part(reading.n, reading.planned)} seeds"] if reading.n < reading.planned else []
-    return "; ".join([*seeds, *(["unstable runs make the mean difference"] if exploded else [])])
+    return "; ".join([*seeds, *(["unstable runs dominate the mean"] if exploded else [])])
 
 
 def _left_out(readings: Readings) -> str:

@@ -424,6 +424,7 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
     comparisons = {comparison.id: comparison for comparison in analysis.comparisons}
     metrics = len({metric_of(comparisons[power.comparison]) for power in analysis.power}) > 1
     rows: list[Cells] = []
+    asked = any(power.smallest_effect is not None for power in analysis.power)
     known = [power for power in analysis.power if not comparisons[power.comparison].told_by_medians]
     for power in known:
         comparison = comparisons[power.comparison]
@@ -447,17 +448,22 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
                 Column("detectable_90", "90 %", "right", below=True, prefix="90 %:"): Cell.of(
                     power.detectable_90, number
                 ),
-                Column("smallest_effect", "Smallest effect", "right"): Cell.of(
+                Column("smallest_effect", "Smallest effect", "right", printed=asked): Cell.of(
                     effect,
                     setting,
                     note="" if effect is None else "within reach" if reached else "out of reach",
                     tone="" if effect is None else "good" if reached else "warn",
                 ),
-                Column("pairs_80", "Seeds needed", "right"): Cell.of(power.pairs_80, count),
-                Column("pairs_80_conservative", "conservative", "right", below=True, prefix="conservative:"): Cell.of(
-                    power.pairs_80_conservative, count
-                ),
-                Column("equivalence_pairs_80", "Seeds for equivalence", "right"): Cell.of(
+                Column("pairs_80", "Seeds needed", "right", printed=asked): Cell.of(power.pairs_80, count),
+                Column(
+                    "pairs_80_conservative",
+                    "conservative",
+                    "right",
+                    below=True,
+                    prefix="conservative:",
+                    printed=asked,
+                ): Cell.of(power.pairs_80_conservative, count),
+                Column("equivalence_pairs_80", "Seeds for equivalence", "right", printed=asked): Cell.of(
                     power.equivalence_pairs_80, count
                 ),
                 Column("observed", "Observed", "right"): Cell.of(size, number, note=unit),
@@ -465,10 +471,11 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
         )
     title = "Power of the pairs at hand, from the observed SD of the differences, at the corrected level of one test."
     about = "Seeds needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
+    about = about if asked else ""
     left_out = [comparisons[p.comparison] for p in analysis.power if p not in known]
     places = grouped((comparison.regime, comparison.variant) for comparison in left_out)
     note = "; ".join(f"{wording.listed(dict.fromkeys(names))} in {regime}" for regime, names in places.items())
-    note = f"Left out, since unstable runs make the difference and its SD: {note}." if note else ""
+    note = f"Left out, since unstable runs dominate the differences: {note}." if note else ""
     return Table.of("power", title, rows, note, about)
 
 

@@ -10,7 +10,7 @@ from ablationlab.analysis.answer import answer
 from ablationlab.analysis.wording import DECISIONS, difference_of, ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
-from ablationlab.core.format import count, level, p_clause, printable, setting
+from ablationlab.core.format import count, level, p_clause, printable, setting, several
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.results import Results
 from ablationlab.records.storage import replace
@@ -179,7 +179,7 @@ def _verdicts(analysis: Analysis, verdict: Verdict) -> str:
         lines.append(
             _bullets(
                 [
-                    f"rule {check.rule} {'applies' if check.applies else 'does not'}: {why}"
+                    f"rule {check.rule} {'applies' if check.applies else 'does not apply'}: {why}"
                     for check, why in zip(decided.checks, words.checks, strict=True)
                 ]
             )
@@ -212,7 +212,16 @@ def _notes(comparisons: Sequence[Comparison]) -> str:
 
 def _families(analysis: Analysis) -> str:
     return _bullets(
-        [f"{f.id}: {f.tested} tests, corrected by {f.correction}: {', '.join(f.members)}" for f in analysis.families]
+        [
+            f"{f.id}: {several(f.tested, 'test')}, {_corrected(f.correction)}: {', '.join(f.members)}"
+            for f in analysis.families
+        ]
+    )
+
+
+def _corrected(correction: str) -> str:
+    return (
+        "not corrected" if correction == "none" else f"corrected by {wording.CORRECTIONS.get(correction, correction)}"
     )
 
 
