@@ -10,9 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ablationlab.analysis import wording
-from ablationlab.analysis.answer import answer
-from ablationlab.analysis.findings import crossed, replicated
+from ablationlab.analysis import findings, wording
+from ablationlab.analysis.answer import answers
 from ablationlab.analysis.wording import difference_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
@@ -117,8 +116,8 @@ class Context:
             **methods_of(self),
             "wording": wording,
             "detectable": tables.detectable,
-            "crossed": crossed,
-            "replicated": replicated,
+            "crossed": findings.crossed,
+            "replicated": findings.replicated,
             "value_name": value_name,
         }
 
@@ -162,6 +161,7 @@ class Context:
             "programme_decisions": self._programme_decisions(),
             "all_hypotheses": self._hypotheses(),
             "least_power": min(power, key=lambda study: -study.powers[0][0].detectable_80) if power else None,
+            "ledgers": ledgers,
             "checked_pairs": sum(ledger.checked_pairs for ledger in ledgers),
             "has_effects": any("d_z" in c.effects for study in studies for c in study.primaries),
             "arms_table": arms,
@@ -392,9 +392,20 @@ class Context:
             registered = tuple(decided.verdict for decided in study.decided if not decided.exploratory)
             verdict = verdict.model_copy(update={"verdicts": registered or verdict.verdicts})
         publication = study.results.replication if replicated else None
-        return self.words.said(
-            answer(study.analysis, verdict, interim=study.interim, replication=publication), study.verdict
-        )
+        told = answers(study.analysis, verdict, interim=study.interim, replication=publication)
+        published = "" if publication is None else findings.replicated(publication)
+        return [
+            piece
+            for text in told
+            for piece in (
+                *(
+                    self.words.said(text, publication, "figures")
+                    if text == published
+                    else self.words.said(text, study.verdict, "verdicts")
+                ),
+                Inline("text", " "),
+            )
+        ]
 
     def _undecided(self, study: StudyView) -> list[VariantVerdict]:
         """Verdicts of which it is known what would decide them, within reach."""

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,22 @@ from ablationlab.report.paper.document import Float, Heading, NumberSource, Pape
 from ablationlab.report.table import Table
 
 
+@dataclasses.dataclass(frozen=True)
+class SeveralSources(NumberSource):
+    """A number made of fields of several records: the first of them, and the others."""
+
+    others: tuple[NumberSource, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A number in a record: its pointer from the part that was asked, and the arms and regimes that it is about."""
+
+    pointer: str
+    value: float
+    names: frozenset[str]
+
+
 class Sources:
     """Finds objects again in the records that they were read from."""
 
@@ -25,7 +41,9 @@ class Sources:
         self._places: dict[int, tuple[str, str, str, str]] = {}
         self._alive: list[object] = []  # an id is that of one object only while it lives
         self._records: dict[str, Results] = {}
-        self._held: dict[int, list[tuple[str, float]]] = {}
+        self._held: dict[int, list[Leaf]] = {}
+        self._texts: dict[int, list[tuple[str, str]]] = {}
+        self._names: dict[str, re.Pattern[str]] = {}
 
     def add(self, study: str, results: Results) -> None:
         records = (
@@ -47,12 +65,7 @@ class Sources:
                 return
             study, file, command = record
             self._places[id(part)] = (study, file, pointer, command)
-            items: Any = ((key, getattr(part, name)) for name, key in _fields(part.__class__))
-        elif isinstance(part, Mapping):
-            items = ((_escaped(str(key)), item) for key, item in part.items())
-        else:
-            items = enumerate(part) if isinstance(part, tuple | list) else ()
-        for key, item in items:
+        for key, item in _items(part):
             if not isinstance(item, str | int | float | None):
                 self._enter(item, record, f"{pointer}/{key}")
 
@@ -65,69 +78,191 @@ class Sources:
             pointer += "/" + key.replace("~", "~0")
         return NumberSource(study, file, pointer, _plain(field_value) if value is None else value, command)
 
-    def of_number(self, text: str, part: object) -> NumberSource:
-        """The source of a number in a sentence about *part*: the field that prints so, of *part* or of what it was made
-        from; else the first of these that holds it."""
-        if isinstance(part, Verdict) and (held := self._effect(text, part)) is not None:
-            return held
-        for place in self._made_from(part):
-            found = [(pointer, value) for pointer, value in self._numbers(place) if _prints_as(value, text)]
-            source = self.of(place)
-            alike = {value for _, value in found}
-            one = len(found) == 1 or (len(alike) == 1 and not float(*alike).is_integer())
-            if one and (
-                source.field or _digits(text) > 3
-            ):  # of few digits, one match within a whole record may be chance
-                return dataclasses.replace(source, field=source.field + found[0][0], value=found[0][1])
-            if found:
-                return source
-        return self.of(part)
+    def of_all(self, parts: Iterable[object], field: str = "", value: Any = None) -> NumberSource:
+        """The source of a number that is counted or computed over several parts: every one of their fields, each once."""
+        every = {(one.study, one.file, one.field): one for one in (self.of(part, field, value) for part in parts)}
+        first, *others = every.values()
+        return SeveralSources(**vars(first), others=tuple(others)) if others else first
 
-    def _effect(self, text: str, verdict: Verdict) -> NumberSource | None:
-        """The field of an effect that a study's answer tells: a registered difference on the primary metric, or that of a
-        crossed setting; the first that prints so, and nothing where either may be meant."""
+    def names(self, part: object) -> re.Pattern[str]:
+        """Matches the arms and regimes of the study that a part is of; a name of digits alone reads as a number."""
+        study = self._places[id(part)][0]
+        if study not in self._names:
+            analysis = self._records[study].analysis
+            every = {"baseline"} if analysis is None else {*analysis.variants, *analysis.regimes}
+            names = sorted((name for name in every if not _NUMERIC(name)), key=len, reverse=True)
+            self._names[study] = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])")
+        return self._names[study]
+
+    def of_number(
+        self, text: str, part: object, before: str = "", after: str = "", field: str = "", last: str = ""
+    ) -> NumberSource:
+        """The source of a number in a sentence about *part*.
+
+        It is the field that prints so, of *part* or of what that was made from. Of several such fields, it is that of the
+        unit *after* the number, of the arms and regimes that the sentence names *before* it, the last one first, and the
+        one beside *last*, the field of the number before it. Where they hold different values still, or none prints so, it
+        is what holds them all: *field*, or the part itself.
+        """
+        named = [found[0] for found in self.names(part).finditer(before)]
+        named = list(dict.fromkeys(reversed(named)))
+        if isinstance(part, Verdict) and (answered := self._answered(text, part, named)) is not None:
+            return answered
+        for place in self._made_from(part):
+            found = _nearest(self._matching(text, place, before, after), named)
+            source = self.of(place)
+            if not source.field and _digits(text) <= 3:  # of few digits, a match within a whole record may be chance
+                found = [leaf for leaf in found if leaf.pointer.count("/") == 1 and not float(leaf.value).is_integer()]
+            if len({leaf.value for leaf in found}) > 1:
+                beside = [len(_shared([source.field + leaf.pointer, last])) for leaf in found]
+                found = [leaf for leaf, near in zip(found, beside, strict=True) if near == max(beside)]
+            if found:
+                if len({leaf.value for leaf in found}) == 1:
+                    return dataclasses.replace(source, field=source.field + found[0].pointer, value=found[0].value)
+                return dataclasses.replace(source, field=source.field + _shared([leaf.pointer for leaf in found]))
+        return self.of(part, field)
+
+    def of_text(self, text: str, part: object) -> Iterator[tuple[int, int, NumberSource]]:
+        """(start, end, source) of what a sentence about *part* quotes from a text of the record that has digits."""
+        if id(part) not in self._texts:
+            self._texts[id(part)] = [(pointer, found) for pointer, found in _strings(part, "") if _HAS_DIGIT(found)]
+        for pointer, quoted in self._texts[id(part)]:
+            if len(quoted) >= _QUOTED and (start := text.find(quoted)) >= 0:
+                source = self.of(part)
+                yield (
+                    start,
+                    start + len(quoted),
+                    dataclasses.replace(source, field=source.field + pointer, value=quoted),
+                )
+
+    def _matching(self, text: str, part: object, before: str, after: str) -> list[Leaf]:
+        """The numbers of a part that print so; those of the unit that follows, where there are any."""
+        seed = bool(re.search(r"\bseeds? $", before))
+        found = [leaf for leaf in self._numbers(part) if _prints_as(leaf.value, text)]
+        found = [leaf for leaf in found if _key(leaf.pointer) not in _NEVER and (seed or not _is_seed(leaf.pointer))]
+        found = [leaf for leaf in found if _reads(leaf.value, text)] or found
+        for unit, keys in _UNITS.items():
+            if re.match(rf"\s*{unit}", after):
+                return [leaf for leaf in found if _key(leaf.pointer) in keys]
+        return found
+
+    def _answered(self, text: str, verdict: Verdict, named: Sequence[str]) -> NumberSource | None:
+        """The field behind a number of a study's answer: a registered difference on the primary metric or that of a crossed
+        setting, the first that prints so and nothing where either may be meant; or how many runs of an arm failed."""
         analysis = self._records[self._places[id(verdict)][0]].analysis
-        if analysis is None or "." not in text or text.endswith("%"):
+        if analysis is None or text.endswith("%"):
             return None
-        asked = [c for c in analysis.comparisons if c.metric == analysis.primary and c.label == "registered"]
-        effects = () if analysis.interactions is None else analysis.interactions.contrasts
-        deltas = [self.of(c, "delta") for c in asked if c.delta is not None and _prints_as(c.delta, text)]
-        settings = [self.of(e, "estimate") for e in effects if e.estimate is not None and _prints_as(e.estimate, text)]
-        return next(iter(deltas or settings), None) if not (deltas and settings) else None
+        if "." in text:
+            asked = [c for c in analysis.comparisons if c.metric == analysis.primary and c.label == "registered"]
+            effects = () if analysis.interactions is None else analysis.interactions.contrasts
+            deltas = [self.of(c, "delta") for c in asked if c.delta is not None and _prints_as(c.delta, text)]
+            settings = [
+                self.of(e, "estimate") for e in effects if e.estimate is not None and _prints_as(e.estimate, text)
+            ]
+            return next(iter(deltas or settings), None) if not (deltas and settings) else None
+        gains = () if analysis.stability is None else (*analysis.stability.gains, *analysis.stability.parts)
+        told = [gain for gain in gains if gain.outcome in ("more-stable", "less-stable") and gain.regime in named]
+        for name in named:
+            told = [gain for gain in told if name in (gain.variant, gain.reference, gain.regime)] or told
+        for gain in told:
+            mine = next((name for name in named if name in (gain.variant, gain.reference)), gain.variant)
+            arm = "variant" if mine == gain.variant else "reference"
+            for key in (f"{arm}_unstable", f"{arm}_runs"):
+                if _prints_as(getattr(gain, key), text):
+                    return self.of(gain, key)
+        return None
 
     def _made_from(self, part: object) -> Iterator[object]:
-        """A part of a record, and the parts that its sentences may draw on: a verdict rests on a comparison."""
+        """A part of a record, and the parts that its sentences may draw on: a verdict rests on a comparison and on the
+        stability of its arms."""
         yield part
         study, file, _, _ = self._places[id(part)]
         analysis = self._records[study].analysis
+        if isinstance(part, VariantVerdict) and analysis is not None:
+            comparison = analysis.primary_comparison(part.regime, part.variant)
+            yield from () if comparison is None else (comparison,)
+            gains = () if analysis.stability is None else (*analysis.stability.gains, *analysis.stability.parts)
+            known = {gain.id: gain for gain in gains}
+            yield from (known[name] for name in part.evidence if name in known)
         if file == "verdict.json" and analysis is not None:
-            if isinstance(part, VariantVerdict):
-                comparison = analysis.primary_comparison(part.regime, part.variant)
-                yield from () if comparison is None else (comparison,)
-            replication = self._records[study].replication
-            yield from (analysis,) if replication is None else (analysis, replication)
+            yield analysis
 
-    def _numbers(self, part: object) -> list[tuple[str, float]]:
-        """(pointer, value) of every number within a part."""
+    def _numbers(self, part: object) -> list[Leaf]:
+        """Every number within a part."""
         if id(part) not in self._held:
-            self._held[id(part)] = list(_leaves(part, ""))
+            self._held[id(part)] = list(_leaves(part, "", frozenset()))
         return self._held[id(part)]
 
 
-def _leaves(part: Any, pointer: str) -> Iterator[tuple[str, float]]:
+#: Fields that hold whole numbers which no sentence means.
+_NEVER = frozenset({"rule", "schema_version"})
+#: What a number counts, by the word behind it -> the fields that hold such counts.
+_UNITS: Mapping[str, frozenset[str]] = {
+    "pairs?\\b": frozenset({"n", "pairs", "planned_pairs", "pairs_80"}),
+    "tests?\\b": frozenset({"family_size"}),
+    "comparisons of stability": frozenset({"places"}),
+    "fresh seeds": frozenset({"seeds_for_difference", "seeds_for_equivalence", "seeds_for_margin"}),
+}
+#: A shorter text of a record may stand in a sentence by chance.
+_QUOTED = 12
+_HAS_DIGIT = re.compile(r"\d").search
+_NUMERIC = re.compile(r"[\d.,]*").fullmatch
+
+
+def _nearest(found: list[Leaf], named: Sequence[str]) -> list[Leaf]:
+    """Those of the named arms and regimes, as far as there are any."""
+    for name in named:
+        found = [leaf for leaf in found if name in leaf.names] or found
+    return found
+
+
+def _shared(pointers: Sequence[str]) -> str:
+    """The pointer to what holds all of these."""
+    keys = []
+    for alike in zip(*(pointer.split("/") for pointer in pointers), strict=False):
+        if len(set(alike)) > 1:
+            break
+        keys.append(alike[0])
+    return "/".join(keys)
+
+
+def _is_seed(pointer: str) -> bool:
+    return pointer.endswith("/seed") or "/seeds/" in pointer
+
+
+def _key(pointer: str) -> str:
+    return pointer.rpartition("/")[2]
+
+
+def _items(part: Any) -> Iterator[tuple[str, Any]]:
+    """(part of a pointer, what is there) of everything within a part of a record."""
+    if isinstance(part, Mapping):
+        yield from ((_escaped(str(key)), item) for key, item in part.items())
+    elif isinstance(part, tuple | list):
+        yield from ((str(place), item) for place, item in enumerate(part))
+    elif isinstance(part, BaseModel) or dataclasses.is_dataclass(part):
+        yield from ((key, getattr(part, name)) for name, key in _fields(part.__class__))
+
+
+def _leaves(part: Any, pointer: str, names: frozenset[str]) -> Iterator[Leaf]:
     if isinstance(part, bool | str) or part is None:
         return
     if isinstance(part, int | float):
-        yield pointer, part
+        yield Leaf(pointer, part, names)
         return
-    if isinstance(part, Mapping):
-        items: Any = ((_escaped(str(key)), item) for key, item in part.items())
-    elif isinstance(part, tuple | list):
-        items = enumerate(part)
+    own = (getattr(part, key, None) for key in ("variant", "reference", "arm", "regime"))
+    names |= {name for name in own if isinstance(name, str)}
+    keyed = isinstance(part, Mapping)
+    for key, item in _items(part):
+        yield from _leaves(item, f"{pointer}/{key}", names | {key} if keyed else names)
+
+
+def _strings(part: Any, pointer: str) -> Iterator[tuple[str, str]]:
+    if isinstance(part, str):
+        yield pointer, part
     else:
-        items = ((key, getattr(part, name)) for name, key in _fields(part.__class__))
-    for key, item in items:
-        yield from _leaves(item, f"{pointer}/{key}")
+        for key, item in _items(part):
+            yield from _strings(item, f"{pointer}/{key}")
 
 
 _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
@@ -140,10 +275,18 @@ def _prints_as(value: float, text: str) -> bool:
     half = 0.5000001 * scale * 10.0 ** -len(digits.partition(".")[2])
     if not math.isfinite(value) or digits.count(".") > 1:  # 3.11.7 is a version
         return False
+    if not any(sign in text for sign in ".%+−×") and not float(value).is_integer() and abs(value) < 100:
+        return False  # a count is a whole number
     sizes = [value]
     if text.endswith("%"):
         sizes = [100 * value, 100 * (1 - value), *([100 * math.expm1(value)] if value < 100 else [])]
     return any(abs(abs(size) - float(digits) * scale) <= half for size in sizes)
+
+
+def _reads(value: float, text: str) -> bool:
+    """Whether a value that prints as *text* has its sign, and is itself the share where that is in percent."""
+    share = not text.endswith("%") or round(abs(100 * value)) == round(float(text.strip("+−\u202f%").replace(",", "")))
+    return share and (value < 0) == text.startswith("−")
 
 
 def _digits(text: str) -> int:
@@ -199,6 +342,7 @@ def _claims(document: PaperDocument) -> Iterator[dict[str, Any]]:
                     "field": source.field,
                     "value": source.value if source.value == source.value else None,
                     "command": source.command,
+                    **({"also": list(map(_place, source.others))} if isinstance(source, SeveralSources) else {}),
                 }
             place += len(piece.text) if piece.kind in ("text", "code") else 0
 
@@ -206,8 +350,12 @@ def _claims(document: PaperDocument) -> Iterator[dict[str, Any]]:
 def _tables(document: PaperDocument) -> Iterator[dict[str, Any]]:
     for block in document.body:
         if isinstance(block, Float) and isinstance(block.body, Table):
-            rows = [f"{row.study}/{row.file}#{row.field}" for row in block.rows]
+            rows = list(map(_place, block.rows))
             yield {"table": block.key, "csv": f"tables/{block.body.key}.csv", "rows": rows}
+
+
+def _place(source: NumberSource) -> str:
+    return f"{source.study}/{source.file}#{source.field}"
 
 
 def _sentence(text: str, place: int) -> str:

@@ -43,6 +43,7 @@ from ablationlab.records.settings import (
     Calibrate,
     FrontEnd,
     ModelConfig,
+    Regime,
     StudyText,
     TrainingConfig,
     flattened,
@@ -210,22 +211,23 @@ class StudyView:
         return parts if len(parts) > 1 else ()
 
     @property
-    def overlap(self) -> tuple[int, int, list[tuple[str, float]]] | None:
-        """Training documents that occur twice in a mixture, those of them in a validation split, and the words seen."""
+    def overlap(self) -> tuple[int, int, list[tuple[str, Any, str]]] | None:
+        """Training documents that occur twice in a mixture, those of them in a validation split, and (corpus, record, field)
+        of the validation words that training has, too."""
         assert self.plan is not None
         shared = [(part.name, part.shared) for part in self.mixture if part.shared is not None]
         if not shared:
             return None
-        removed = self.plan.corpus.overlap == "remove-from-training"
+        seen = "seen_without" if self.plan.corpus.overlap == "remove-from-training" else "seen"
         return (
             sum(share.leaked + share.repeated for _, share in shared),
             sum(share.leaked for _, share in shared),
-            [(name, share.seen_without if removed else share.seen) for name, share in shared],
+            [(name, share, seen) for name, share in shared],
         )
 
     @property
-    def regime_settings(self) -> list[tuple[str, str, list[str]]]:
-        """(name, meaning, what it sets) of the regimes."""
+    def regime_settings(self) -> list[tuple[str, Regime, list[str]]]:
+        """(name, the regime, what it sets in words) of the regimes that set something."""
         assert self.plan is not None
         found = []
         for name, regime in self.plan.study.regimes.items():
@@ -235,7 +237,7 @@ class StudyView:
                 training = _calibrated(training, regime.calibrate, found_by.value)
             settings = [*_flat(regime.model), *_flat(training)]
             if settings:
-                found.append((name, regime.meaning, settings))
+                found.append((name, regime, settings))
         return found
 
     def changes(self, variant: str) -> str:

@@ -22,7 +22,8 @@ from ablationlab.report.paper.study import StudyView
 from ablationlab.report.table import Table
 from ablationlab.study.text import paragraphs
 
-_NUMBER = re.compile(r"[+−-]?\d(?:[\d,.]*\d)?(?:×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?(?:\u202f%)?")
+#: A number that stands by itself: H0, gpt2 and times-35 are names.
+_NUMBER = re.compile(r"(?<![\w-])(?<!\w\.)[+−]?\d(?:[\d,.]*\d)?(?:×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?(?:\u202f%)?(?!\w|[.,]\d)")
 
 
 def methods_of(given: object) -> dict[str, Callable[..., Any]]:
@@ -110,14 +111,29 @@ class PaperWords:
         words = format.part(some, whole)
         return self.value(words[:1].upper() + words[1:] if capital else words, part, field, [some, whole])
 
-    def said(self, text: str, part: object) -> list[Inline]:
-        """A sentence of `analysis.wording`; its numbers come from this part of a record, or from what that is made of."""
+    def tally(self, text: object, parts: Iterable[object], field: str = "", value: Any = None) -> Inline:
+        """A number that is counted or computed over parts of several records, with all of them as its sources."""
+        return Inline("text", printable(str(text)), source=self.sources.of_all(parts, field, value))
+
+    def said(self, text: str, part: object, field: str = "") -> list[Inline]:
+        """A sentence of `analysis.wording`; its numbers come from this part of a record, or from what that is made of.
+
+        *field* of it is the source of what no field prints, such as a count. Digits of a name are no number.
+        """
         pieces: list[Inline] = []
-        end = 0
+        end, last = 0, ""
         text = printable(text)
-        for found in _NUMBER.finditer(text):
+        quoted = list(self.sources.of_text(text, part))
+        for found in re.finditer(f"{self.sources.names(part).pattern}|(?P<number>{_NUMBER.pattern})", text):
+            if found["number"] is None:
+                continue
+            within = (source for first, last, source in quoted if first <= found.start() and found.end() <= last)
+            source = next(within, None) or self.sources.of_number(
+                found[0], part, text[: found.start()], text[found.end() :], field, last
+            )
+            last = source.field
             pieces.append(Inline("text", text[end : found.start()]))
-            pieces.append(Inline("text", found[0], source=self.sources.of_number(found[0], part)))
+            pieces.append(Inline("text", found[0], source=source))
             end = found.end()
         return [piece for piece in (*pieces, Inline("text", text[end:])) if piece.text]
 
