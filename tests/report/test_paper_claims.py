@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ablationlab.analysis import wording
 from ablationlab.core import format
 from ablationlab.core.errors import AblationLabError, StudyError
 from ablationlab.pipeline import conclude
@@ -28,7 +29,7 @@ from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocum
 from ablationlab.report.paper.figures import forest_of
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
-from ablationlab.report.paper.study import front_words, norm_formula, setting_words
+from ablationlab.report.paper.study import StudyView, front_words, norm_formula, setting_words
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.study.text import read_text
 from analysis.builder import HYPOTHESES, outcome, seal_again, study
@@ -105,6 +106,49 @@ def test_a_changed_record_changes_its_claim(tmp_path):
     assert before
     assert after
     assert not before & after
+
+
+def test_a_changed_record_changes_the_numbers_of_regimes_failures_deviations_and_publications(tmp_path):
+    """What a sentence of another module tells: each number has the field that it was read from."""
+    regimes = {"default": {}, "hot": {"training": {"warmup": 7}}}
+    asked = study(name="norm-times-35", seeds=list(range(1, 13)), regimes=regimes)
+    folder = made(tmp_path, made=asked, outcomes=lambda *at: None if at[:2] == ("none", "hot") else outcome(*at))
+    results = Results.open(folder)
+    words = Context([StudyView(results)], {}, "", None).words
+
+    def told(text: str, part: object, field: str = "") -> dict[str, Any]:
+        pieces = words.said(text, part, field)
+        assert "".join(piece.text for piece in pieces) == text
+        return {piece.text: (piece.source.field, piece.source.value) for piece in pieces if piece.source is not None}
+
+    claims = [claim for claim in claims_of(folder) if "sets warmup = " in claim["sentence"]]
+    assert {(claim["text"], claim["field"]) for claim in claims} == {("7", "/study/regimes/hot/training/warmup")}
+    gain = next(gain for gain in results.analysis.stability.gains if gain.regime == "hot")
+    place = results.analysis.stability.gains.index(gain)
+    answer = told("layernorm is more stable in hot (0 of 12, none 12 of 12; H1a, gpt2, times-35)", results.verdict)
+    assert answer["0"] == (f"/stability/gains/{place}/variant_unstable", gain.variant_unstable)
+    assert set(answer) == {"0", "12"}
+    deviation = next(deviation for deviation in results.analysis.deviations if "runs" in deviation.details)
+    found = told(wording.deviation(deviation), deviation)
+    assert found
+    assert all(field.startswith("/deviations/0") for field, _ in found.values())
+
+
+def test_names_with_digits_are_no_claims(tmp_path):
+    arms = {"none": {}, "gpt2": {"model": {"mlp_ratio": 3}}, "times-35": {"model": {"mlp_ratio": 2}}}
+    folder = made(tmp_path, made=study(variants=arms, hypotheses=HYPOTHESES[:1]), outcomes=shifted(+0.2))
+    claims = claims_of(folder)
+    assert not [claim for claim in claims if not claim["field"]]
+    assert not [claim for claim in claims if re.fullmatch(r"-?35|H?[01]", claim["text"])]
+    assert "times-35" in prose(folder)
+
+
+def test_every_number_of_every_kind_of_paper_names_a_field(csv_results, foreign_results, broken_results, programme):
+    folders = [*((results.folder,) for results in (csv_results, foreign_results, broken_results)), programme]
+    for folder in folders:
+        for claim in claims_of(*folder):
+            assert claim["field"].startswith("/"), claim
+            assert claim["command"].startswith("ablationlab "), claim
 
 
 #: Digits of the templates' own words: definitions, levels and names, which no record changes.
@@ -382,11 +426,38 @@ def test_a_programme_has_one_section_per_question_and_one_of_everything_else(pro
     assert text.count("Every random draw comes from a stream") == 1
     assert text.count("The baseline is a decoder-only Transformer") == 1
     assert "(layernorm in norm-other) to +0.29" in text or "(layernorm in norm-other) to +0.3" in text
-    assert re.search(
-        r"one is shown better\. Its shown differences in validation loss reach from −0\.\d+ nats/token \(norm-other\) to "
-        r"\+0\.\d+ nats/token \(norm-again\)\. Study by study:",
-        str(text),
-    )
+    assert "norm: keep the baseline instead of layernorm." in text
+    assert re.search(r"norm-other: adopt provisionally: layernorm \(−0\.\d+ nats/token\)\.", str(text))
+
+
+def paragraphs_of(paper: PaperDocument, *starts: str) -> list[str]:
+    found = [plain(block.words) for block in paper.body if isinstance(block, Paragraph)]
+    return [next((text for text in found if text.startswith(start)), "") for start in starts]
+
+
+def test_the_discussion_of_a_programme_says_what_agrees_what_differs_how_strong_it_is_and_what_to_do(
+    programme, tmp_path
+):
+    """Each from the records: with two studies of one sign, nothing is said to be shown both ways."""
+    starts = ("What agrees.", "What differs.", "How strong the evidence is.", "What to do.")
+    agrees, _, strong, advice = paragraphs_of(document(*programme), *starts)
+    assert "layernorm (3 of 3 comparisons in three studies) is shown better in some and worse in others." in agrees
+    assert "The registered comparisons have 5 to 6 pairs." in strong
+    assert "Use for now layernorm (one of three decisions; the baseline is kept in two)" in advice
+    agrees, _, _, advice = paragraphs_of(document(*programme[:2]), *starts)
+    assert "always for the worse with layernorm (2 of 2 comparisons in two studies)." in agrees
+    assert "Keep the baseline instead of layernorm (both decisions)." in advice
+    model = study().model_dump(mode="json")["model"] | {"layers": 3}
+    regimes = {"default": {}, "slow": {"training": {"warmup": 7}}}
+    criteria = [{"metric": "validation_loss", "role": "primary", "regime": name} for name in regimes]
+    wide = study(name="norm-wide", question="Does it help?", model=model, regimes=regimes, criteria=criteria)
+
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float]:
+        return shifted(+0.9 if regime == "slow" else +0.1)(variant, regime, seed)
+
+    (differs,) = paragraphs_of(document(*programme, made(tmp_path, made=wide, outcomes=outcomes)), "What differs.")
+    assert "the deciding intervals of default and slow do not overlap for one variant" in differs
+    assert "The regime slow sets warmup = 7." in differs
 
 
 def test_what_differs_between_studies_is_told_of_those_it_is_true_of(programme, tmp_path):
@@ -430,10 +501,18 @@ def test_a_section_gives_every_registered_difference_and_those_between_variants(
     paper = document(*programme, folder)
     text = said(paper)
     assert "Of the six registered comparisons with none on validation loss" in text
-    assert "Between variants: Differences in validation loss from layernorm in the regime default: rmsnorm" in text
-    told = [c for c in json.loads(claims_json(paper))["claims"] if c["section"] == "Which?"]
-    values = [c["value"] for c in told if c["field"].endswith("/delta")]
-    assert values[:7] == [c.delta for c in sorted(compared, key=lambda c: c.reference != "none")]
+    shown = next(b for b in paper.body if isinstance(b, Float) and plain(b.caption).startswith("norm-many: "))
+    rows = [dict(zip([column.key for column in shown.body.columns], row, strict=True)) for row in shown.body.rows]
+    deltas = [(row["regime"].value, row["variant"].value, row["delta"].value) for row in rows]
+    assert [delta for delta in deltas if delta[2] is not None] == [
+        (c.regime, c.variant, c.delta)
+        for regime in regimes
+        for c in sorted((c for c in compared if c.regime == regime), key=lambda c: c.reference != "none")
+    ]
+    assert [arm for _, arm, delta in deltas if delta is None] == ["none", "layernorm", "none", "none"]  # references
+    means = [row["mean"].text.replace("\N{NO-BREAK SPACE}", " ") for row in rows if row["regime"].text]
+    first = [next(c for c in compared if c.regime == name and c.reference == "none") for name in regimes]
+    assert means[0] == format.mean_sd(first[0].reference_mean, first[0].reference_sd)
 
 
 def test_the_abstracts_range_has_the_shown_differences_of_arms_with_an_unstable_run(programme, tmp_path):
@@ -468,10 +547,25 @@ def test_sizes_of_an_answer_name_their_field(tmp_path):
     assert all(at(json.loads((folder / c["file"]).read_text()), c["field"]) == c["value"] for c in told)
 
 
-def test_a_count_over_studies_names_the_verdicts(programme):
-    counts = [c for c in claims_of(*programme) if "is shown better" in c["sentence"] and c["text"] in ("one", "two")]
-    assert counts
-    assert {c["field"] for c in counts} == {"/verdicts"}
+def records_of(claim: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(study, file, field) of all that a claim is made of."""
+    others = [re.fullmatch(r"([^/]+)/(.+)#(.*)", place).groups() for place in claim.get("also", ())]
+    return [(claim["study"], claim["file"], claim["field"]), *others]
+
+
+def test_a_count_over_studies_names_the_record_of_every_study_that_is_counted(programme):
+    claims = claims_of(*programme)
+    compared = ["norm-first", "norm-again", "norm-other"]
+    (worse, better) = [
+        next(c for c in claims if "is shown better" in c["sentence"] and c["text"] == text) for text in ("two", "one")
+    ]
+    assert [study for study, _, _ in records_of(worse)] == compared[:2]
+    assert [study for study, _, _ in records_of(better)] == compared[2:]
+    runs = next(c for c in claims if c["text"] == str(5 * 2 * 2 + 6 * 2))
+    assert records_of(runs) == [(name, "plan.lock", "/runs") for name in compared]
+    for claim in (worse, better, runs):
+        for name, file, field in records_of(claim):
+            at(json.loads((programme[compared.index(name)] / file).read_text()), field)  # is there
 
 
 @pytest.mark.parametrize(
@@ -511,7 +605,7 @@ def test_a_programme_has_the_title_and_calls_studies_by_the_names_that_its_text_
     assert plain(document(*programme, text=own, title="Given").title) == "Given"
     assert plain(document(*programme).title) == "Three studies of layernorm"
     text = said(paper)
-    assert "Short runs, 1: " in text
+    assert "In Short runs, 1" in text or "Short runs, 1 and Short runs, 2" in text
     assert "Name norm-first norm-again norm-other" in text  # the table of hashes names the files
     assert "norm-other: " in text
     assert "norm-first: " not in text
@@ -528,23 +622,34 @@ def test_every_reference_to_a_table_or_figure_has_one(programme, tmp_path):
         assert asked <= floats
 
 
-def test_every_registered_decision_of_a_programme_stands_in_its_appendix_and_no_lead(programme):
+def test_every_registered_decision_of_a_programme_stands_in_the_table_of_its_question_and_no_lead(programme):
+    """With the mean and SD of every arm; nothing stands behind the references."""
     main, appendix = document(*programme).parts()
-    assert not [block for block in main if isinstance(block, Float) and block.key == "decisions"]
-    table = next(block.body for block in appendix if isinstance(block, Float) and block.key == "decisions")
-    assert [row[0].text for row in table.rows] == ["norm-first", "norm-again", "norm-other"]
-
-
-def test_a_programme_has_mean_and_sd_of_every_arm(programme):
-    _, appendix = document(*programme).parts()
-    table = next(block.body for block in appendix if isinstance(block, Float) and block.key == "means")
+    assert not appendix
+    tables = [block for block in main if isinstance(block, Float) and block.key.startswith("question-")]
+    assert [[row[0].value for row in block.body.rows] for block in tables] == [
+        ["norm-first", "norm-first", "norm-again", "norm-again"],
+        ["norm-other", "norm-other"],
+    ]
     comparisons = [json.loads((folder / "analysis.json").read_text())["comparisons"][0] for folder in programme]
-    assert [[cell.text.replace("\N{NO-BREAK SPACE}", " ") for cell in row[2:]] for row in table.rows] == [
+    shown = [
         [
-            format.mean_sd(c["reference_mean"], c["reference_sd"]),
-            f"layernorm {format.mean_sd(c['variant_mean'], c['variant_sd'])}",
+            cell.text.replace("\N{NO-BREAK SPACE}", " ")
+            for column, cell in zip(block.body.columns, row, strict=True)
+            if column.key in ("variant", "mean")
         ]
+        for block in tables
+        for row in block.body.rows
+    ]
+    assert shown == [
+        [arm, format.mean_sd(c[f"{of}_mean"], c[f"{of}_sd"])]
         for c in comparisons
+        for arm, of in (("none", "reference"), ("layernorm", "variant"))
+    ]
+    assert [place.split("/")[0] for place in (f"{row.study}/" for block in tables for row in block.rows)] == [
+        "norm-first",
+        "norm-again",
+        "norm-other",
     ]
 
 

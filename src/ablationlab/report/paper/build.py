@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -19,12 +18,14 @@ from ablationlab.records.analysis import Comparison, Seed
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
-from ablationlab.records.verdict import RANK, Decision, Need, VariantVerdict
+from ablationlab.records.verdict import Decision, Need, VariantVerdict
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
+from ablationlab.report.paper.programme import Programme, decided_in
 from ablationlab.report.paper.sources import Sources
-from ablationlab.report.paper.study import Decided, StudyView, metric_meanings, shared_start, value_name
+from ablationlab.report.paper.study import Decided, LastReading, StudyView, metric_meanings, shared_start, value_name
 from ablationlab.report.paper.words import PaperWords, environment, methods_of
+from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.tables.study import (
     criteria_table,
@@ -36,11 +37,9 @@ from ablationlab.report.tables.study import (
 )
 
 #: Rows of a table in the paper; the CSV files have all.
-MOST_ROWS, MOST_DECISIONS, MOST_MEANINGS = 24, 40, 8
+MOST_ROWS, MOST_DECISIONS, MOST_MEANINGS = 24, 30, 8
 #: Arms beside one another in the table of probes.
 MOST_PROBED = 5
-#: A variant of so many studies is counted over all of them, and of such variants so many are.
-FEWEST_STUDIES, MOST_ACROSS = 3, 3
 #: Decisions whose table stands in the text; that of more stands in the appendix.
 MOST_BESIDE = 16
 #: Rows of the appendix's tables that fill a page.
@@ -97,6 +96,8 @@ class Context:
         self, studies: list[StudyView], pictures: Mapping[str, Sequence[Picture]], title: str, text: StudyText | None
     ) -> None:
         self.studies, self.pictures, self.title, self.text = studies, pictures, title, text
+        self.programme = Programme(studies)
+        self.groups = list(grouped((study.question or study.name, study) for study in studies).values())
         self.marks, self.sources = Marks(), Sources()
         for study in studies:
             self.sources.add(study.name, study.results)
@@ -128,7 +129,6 @@ class Context:
         runs = sorted(
             (run for study in trained if study.plan for run in study.plan.runs), key=lambda run: run.budget.parameters
         )
-        registered = [c for study in studies for c in study.primaries if c.label == "registered"]
         ledgers = [study.analysis.ledger for study in studies if study.analysis.ledger is not None]
         power = [study for study in studies if study.powers]
         arms = (
@@ -142,24 +142,20 @@ class Context:
             "s": first,
             "given_title": self.title,
             "own_text": self.text,
-            "groups": list(grouped((study.question or study.name, study) for study in studies).values()),
+            "groups": self.groups,
             "pictures": [picture for drawn in self.pictures.values() for picture in drawn],
-            "decisions": (decisions := tables.decision_table(studies, MOST_DECISIONS if one else sys.maxsize)),
-            "decisions_aside": not one or len(decisions[0].rows) > MOST_BESIDE,
             "all_changed": list(dict.fromkeys(name for study in studies for name in study.changed)),
             "most_changed": self._most_changed(),
             "baselines": list(dict.fromkeys(study.baseline for study in studies)),
             "has_leads": any(d.exploratory and study.registered for study in studies for d in study.decided),
+            "programme": self.programme,
+            "analyses": [study.analysis for study in studies],
+            "plans": [study.plan for study in studies if study.plan is not None],
             "all_norms": {norm for study in studies for norm in study.norms},
             "total_runs": sum(len(study.results.runs) for study in studies),
             "sizes": runs if len({run.budget.parameters for run in runs}) > 1 or one else runs[:1],
             "devices": list(dict.fromkeys(study.plan.execution.device_name for study in trained if study.plan)),
-            "registered_primaries": registered,
-            "effect_ends": self.ends(registered),
-            "one_sign": len({_delta(c) > 0 for c in self.ends(registered)}) == 1,
-            "across": self._across(),
-            "programme_decisions": self._programme_decisions(),
-            "all_hypotheses": self._hypotheses(),
+            "effect_ends": self.ends(self.programme.registered),
             "least_power": min(power, key=lambda study: -study.powers[0][0].detectable_80) if power else None,
             "ledgers": ledgers,
             "checked_pairs": sum(ledger.checked_pairs for ledger in ledgers),
@@ -167,7 +163,6 @@ class Context:
             "arms_table": arms,
             "arms_wide": arms is not None and max((len(str(row[1].value)) for row in arms.rows), default=0) > 90,
             "study_table": None if one else tables.study_table(studies),
-            "means_table": None if one else tables.means_table(studies),
             "hash_table": tables.hash_table(first.hashes) if one else tables.study_hashes(studies),
         }
         return values | (self._single(first) if one else {})
@@ -176,6 +171,7 @@ class Context:
         """The tables of a paper on one study."""
         analysis, regimes = study.analysis, len(study.regimes)
         headline = tables.headline_table(study)
+        decisions = tables.decision_table(study, MOST_DECISIONS)
         printed = len(headline.printed())
         asked, unprinted = (
             comparison_table("registered", "", study.further, regimes)
@@ -194,6 +190,8 @@ class Context:
         at_levels = simple_table(analysis)
         simple, simple_more = (None, 0) if at_levels is None else at_levels.first(MOST_ROWS)
         return {
+            "decisions": decisions,
+            "decisions_aside": len(decisions[0].rows) > MOST_BESIDE,
             "headline": headline,
             "headline_wide": printed > 4,
             "stability_table": shown,
@@ -243,10 +241,10 @@ class Context:
 
     # Results
 
-    def outcome_counts(self, comparisons: Sequence[Comparison]) -> list[tuple[str, int]]:
-        """How many there are of each outcome that occurs."""
-        kinds = [_kind(comparison) for comparison in comparisons]
-        return [(kind, kinds.count(kind)) for kind in _OUTCOMES if kind in kinds]
+    def by_outcome(self, comparisons: Sequence[Comparison]) -> list[tuple[str, list[Comparison]]]:
+        """The comparisons of each outcome that occurs."""
+        kinds = grouped((_kind(comparison), comparison) for comparison in comparisons)
+        return [(kind, kinds[kind]) for kind in _OUTCOMES if kind in kinds]
 
     def by_regime(self, within: Sequence[Decided]) -> list[tuple[str, list[str]]]:
         return list(grouped((decided.verdict.regime, decided.verdict.variant) for decided in within).items())
@@ -268,11 +266,14 @@ class Context:
         """Whether a variant is to be used in a regime of these decisions."""
         return any(wording.used_in(study.verdict, decided.verdict.regime) for decided in within)
 
-    def any_used(self, within: Sequence[tuple[StudyView, Decided]]) -> bool:
-        return any(self.others_used(study, [decided]) for study, decided in within)
-
     def metrics_of(self, comparisons: Sequence[Comparison]) -> list[str]:
         return list(dict.fromkeys(metric_name(comparison.metric) for comparison in comparisons))
+
+    def probed(self, study: StudyView, reading: LastReading, arm: str, ratio: float) -> Inline:
+        """How many times the baseline's mean reading an arm's is, from the readings of the runs of both."""
+        runs = (*reading.runs[arm], *reading.runs[study.baseline])
+        source = self.sources.of_readings(study.name, runs, reading.field, ratio)
+        return Inline("text", format.number(ratio), source=source)
 
     # Figures
 
@@ -298,6 +299,33 @@ class Context:
         start = shared_start([study.label for study in group])
         return f"{start} ({format.count_word(len(group))} studies)" if start else ", ".join(s.label for s in group)
 
+    def group_table(self, group: Sequence[StudyView]) -> tuple[str, Table, list[Comparison]]:
+        """(key, table, comparisons behind it) of a question."""
+        return (f"question-{self.groups.index(group) + 1}", *tables.question_table(group))
+
+    def group_name(self, group: Sequence[StudyView]) -> Inline | str:
+        """The studies of a question by their name, or by what their names share."""
+        start = shared_start([study.label for study in group]) if len(group) > 1 else ""
+        return start or self.study_names(group)
+
+    def regime_of(self, group: Sequence[StudyView]) -> Markup:
+        """`` in tuned``: the regime of a question's decisions, where there are several regimes and one is decided on."""
+        regimes = {decided.verdict.regime for study in group for decided in decided_in(study)}
+        several = any(len(study.regimes) > 1 for study in group)
+        return (
+            Markup("") if len(regimes) != 1 or not several else Markup(" in ") + self.marks(self.words.code(*regimes))
+        )
+
+    def study_count(self) -> Inline:
+        many = len(self.studies)
+        return self.words.tally(format.count_word(many), [study.analysis for study in self.studies], "study", many)
+
+    def decision_count(self, some: Sequence[Any], every: Sequence[Any]) -> Inline:
+        """``two of five``: how many of some decisions these are."""
+        verdicts = [(item[1] if isinstance(item, tuple) else item).verdict for item in every]
+        text = "both" if len(some) == len(every) == 2 else format.part(len(some), len(every))
+        return self.words.tally(text, verdicts, "", [len(some), len(every)])
+
     def study_name(self, study: StudyView) -> Inline:
         """A study by the name that the text gives it, else by its own."""
         return Inline("code", study.name) if study.label == study.name else Inline("text", study.label, "emphasis")
@@ -313,61 +341,16 @@ class Context:
         counted = Counter(name for study in self.studies for name in study.changed)
         return [name for name, _ in counted.most_common(3)]
 
-    def signed(self, comparison: Comparison) -> Inline:
+    def signed(self, comparison: Comparison, unit: bool = True) -> Inline:
+        """A difference with its sign; a unit that another number has may be left out, but not a percent sign."""
         shown = difference_of(comparison)
-        return self.words.value(format.with_unit(shown.delta, shown.unit), comparison, "delta")
-
-    def _programme_decisions(self) -> list[tuple[Decision, list[tuple[StudyView, Decided]]]]:
-        """Registered decisions of all studies by kind, those that speak most for a change first; leads stay out."""
-        groups = grouped(
-            (decided.verdict.decision, (study, decided))
-            for study in self.studies
-            for decided in study.decided
-            if not decided.exploratory or not study.registered
-        )
-        return sorted(groups.items(), key=lambda item: (-RANK[item[0]], -len(item[1])))
-
-    def by_study(self, within: Sequence[tuple[StudyView, Decided]]) -> list[tuple[StudyView, list[Decided]]]:
-        decided_in = grouped((study.name, decided) for study, decided in within)
-        return [(study, decided_in[study.name]) for study in self.studies if study.name in decided_in]
-
-    def first_reasons(self, within: Sequence[tuple[StudyView, Decided]]) -> list[tuple[StudyView, Decided]]:
-        """A decision for each reason, of stable arms where there are any."""
-        first: dict[str, tuple[StudyView, Decided]] = {}
-        for study, decided in sorted(
-            within, key=lambda item: item[1].primary is None or not item[0].calm(item[1].primary)
-        ):
-            first.setdefault(decided.verdict.reason, (study, decided))
-        return list(first.values())
-
-    def study_of(self, comparison: Comparison) -> StudyView:
-        return next(study for study in self.studies if comparison in study.primaries)
-
-    def _across(self) -> list[tuple[str, list[Comparison], int]]:
-        """(variant, its registered comparisons with the baseline, in how many studies) of the variants most studied."""
-        asked = [(c, study) for study in self.studies for c in study.primaries if c.label == "registered"]
-        compared = grouped((c.variant, (c, study.name)) for c, study in asked)
-        every = [(name, [c for c, _ in pairs], len({study for _, study in pairs})) for name, pairs in compared.items()]
-        often = [row for row in every if row[2] >= FEWEST_STUDIES]
-        return sorted(often, key=lambda row: -row[2])[:MOST_ACROSS]
-
-    def _hypotheses(self) -> list[tuple[str, str, list[tuple[str, list[StudyView]]]]]:
-        """(name, statement, the studies by what became of it there)."""
-        told = grouped(
-            ((key, hypothesis.statement), (hypothesis.status, study))
-            for study in self.studies
-            for key, hypothesis in study.hypotheses.items()
-        )
-        return [(key, statement, list(grouped(found).items())) for (key, statement), found in told.items()]
+        text = format.with_unit(shown.delta, shown.unit) if unit or shown.unit == "%" else shown.delta
+        return self.words.value(text, comparison, "delta")
 
     def ends(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
         """The lowest and the highest of the differences that are shown; nothing where fewer than two are."""
         shown = self._shown(comparisons)
         return [min(shown, key=_delta), max(shown, key=_delta)] if len(shown) > 1 else []
-
-    def by_place(self, comparisons: Sequence[Comparison]) -> list[list[Comparison]]:
-        """Comparisons in one metric, regime and with one reference, together."""
-        return list(grouped(((c.metric, c.regime, c.reference), c) for c in comparisons).values())
 
     def _shown(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
         """Differences that are shown, in one metric."""
@@ -383,16 +366,9 @@ class Context:
         return list(grouped((other.decision, other.seed) for other in verdict.fragility.changes).items())
 
     def answer(self, study: StudyView, *, replicated: bool = True) -> list[Inline]:
-        """The study's question answered, as on its page; in a paper on several studies without what was not registered.
-
-        *replicated*: whether a publication's results come back is told, too.
-        """
-        verdict = study.verdict
-        if len(self.studies) > 1 and study.registered:
-            registered = tuple(decided.verdict for decided in study.decided if not decided.exploratory)
-            verdict = verdict.model_copy(update={"verdicts": registered or verdict.verdicts})
+        """The study's question answered, as on its page. *replicated*: whether a publication's results come back, too."""
         publication = study.results.replication if replicated else None
-        told = answers(study.analysis, verdict, interim=study.interim, replication=publication)
+        told = answers(study.analysis, study.verdict, interim=study.interim, replication=publication)
         published = "" if publication is None else findings.replicated(publication)
         return [
             piece

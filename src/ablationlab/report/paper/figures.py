@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ablationlab.analysis.wording import DECISIONS
 from ablationlab.core.format import several
+from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.storage import slug
+from ablationlab.report.charts.stability import ENDS
 from ablationlab.report.charts.theme import BAD, GOOD, HUES, MANY, RULE, WARN, Figure, Tables
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
@@ -76,10 +78,10 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
     stability = results.analysis.stability if results.analysis is not None else None
     unstable = stability is not None and any(arm.unstable for arm in stability.arms)
     chosen = [
-        (kind, figure)
+        (kind, in_panels(results, figure) if kind.start == "sweep-curves" else figure)
         for kind in KINDS
         if (unstable or not kind.only_unstable) and not (kind.one_regime and len(results.regimes) > 1)
-        for figure in [figure for figure in drawn if figure.key.startswith(kind.start) and not _crowded(figure)][
+        for figure in _telling(results, [f for f in drawn if f.key.startswith(kind.start) and not _crowded(f)])[
             : kind.most
         ]
     ]
@@ -88,6 +90,21 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
     if forest is not None:
         chosen.insert(0, (FOREST, forest))
     return _drawn(chosen, say)
+
+
+def _telling(results: Results, figures: Sequence[Figure]) -> list[Figure]:
+    """Those of regimes in which a difference in stability is shown before the others."""
+    shown = regimes_shown(results)
+    return sorted(figures, key=lambda figure: bool(figure.regime) and figure.regime not in shown)
+
+
+def regimes_shown(results: Results) -> list[str]:
+    """The regimes in which a variant is shown more or less stable than the baseline."""
+    if results.analysis is None or results.verdict is None:
+        return []
+    more, less = StudyView(results).shown_stability
+    shown = {place.regime for place in (*more, *less)}
+    return [regime for regime in results.regimes if regime in shown]
 
 
 def _crowded(figure: Figure) -> bool:
@@ -102,8 +119,8 @@ def _crowded(figure: Figure) -> bool:
 
 #: Of more decisions the forest would fill a page beside their table, which has the same numbers.
 MOST_FOREST = 20
-#: Differences of all decisions; its height is that of its rows.
-FOREST = Kind("forest", "results", height=2000)
+#: Differences of all decisions, and how runs ended; their height is that of their rows.
+FOREST, ENDED = Kind("forest", "results", height=2000), Kind("ends", "stability", height=2000)
 
 
 def programme_pictures(
@@ -128,7 +145,6 @@ def programme_pictures(
             and results.analysis.stability is not None
             and any(arm.unstable for arm in results.analysis.stability.arms)
         )
-        order = ("sweep-curves", "curve-loss") if not unstable else ("survival-", "sweep-curves")
         if (
             len(results.regimes) > 1
             and not unstable
@@ -137,9 +153,14 @@ def programme_pictures(
         ):
             continue  # the forest has it
         drawn = draw_figures(results).every()
-        chosen = next((figure for start in order for figure in drawn if figure.key.startswith(start)), None)
-        kind = next((kind for kind in KINDS if chosen is not None and chosen.key.startswith(kind.start)), None)
+        order = ("sweep-curves", "curve-loss") if not unstable else ("sweep-curves",)
+        chosen = ends_of(results, drawn) if unstable else None
+        chosen = chosen or next((figure for start in order for figure in drawn if figure.key.startswith(start)), None)
+        kind = next(
+            (kind for kind in (*KINDS, ENDED) if chosen is not None and chosen.key.startswith(kind.start)), None
+        )
         if chosen is not None and kind is not None:
+            chosen = in_panels(results, chosen) if chosen.key.startswith("sweep-curves") else chosen
             study = slug(results.analysis.study) if results.analysis is not None else ""
             pictures = _drawn([(replace(kind, section="study"), chosen)], say)
             made[results.analysis.study if results.analysis is not None else ""] = [
@@ -151,7 +172,7 @@ def programme_pictures(
 def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) -> list[Picture]:
     with ThreadPoolExecutor(PROCESSES) as drawing:  # each waits for a worker
         svgs = [
-            drawing.submit(column_svg, figure, kind.height, FULL if kind.start == "forest" else COLUMN)
+            drawing.submit(column_svg, figure, kind.height, FULL if _wide(kind, figure) else COLUMN)
             for kind, figure in chosen
         ]
     made, failed = [], {}
@@ -170,12 +191,16 @@ def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) ->
                 caption=figure.printed_caption,
                 alt=figure.alt,
                 svg=content,
-                wide=kind.start == "forest",
+                wide=_wide(kind, figure),
             )
         )
     for note in not_drawn(failed):
         say(f"{note} (paper)")
     return made
+
+
+def _wide(kind: Kind, figure: Figure) -> bool:
+    return kind.start == "forest" or isinstance(figure.chart, _Spec)
 
 
 #: From this ratio of the farthest bound to a usual one, the axis is compressed away from zero.
@@ -294,6 +319,151 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
     )
 
 
+#: Colours that differ side by side in a bar, as those of the page's cells, which have letters, need not.
+_ENDED = {"ended worse": HUES[6][0]}
+
+
+def ends_of(results: Results, drawn: Sequence[Figure]) -> Figure | None:
+    """How many runs of every arm ended how, in the regimes in which a difference in stability is shown: the page's map of
+    single runs, counted."""
+    import altair as alt
+
+    regimes = regimes_shown(results)
+    kept = Tables()
+    every = [row for figure in drawn if figure.key == "divergence-map" for rows in figure.data.values() for row in rows]
+    ended = [row for row in every if row["regime"] in regimes]
+    if not ended:
+        return None
+    several_regimes = len(regimes) > 1
+    names = {
+        (regime, arm): f"{arm}, {regime}" if several_regimes else arm for regime in regimes for arm in results.variants
+    }
+    counted = Counter((row["regime"], row["variant"], row["end"]) for row in ended)
+    order = [end for end in ENDS if any(key[2] == end for key in counted)]
+    rows = [
+        {"row": names[regime, arm], "end": end, "place": order.index(end), "runs": many}
+        for (regime, arm, end), many in sorted(counted.items())
+    ]
+    left = len({row["regime"] for row in every}) - len(regimes)
+    chart = (
+        alt.Chart(kept(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("runs:Q", title="runs", stack="zero"),
+            y=alt.Y("row:N", title=None, sort=list(names.values())).axis(labelLimit=200),
+            color=alt.Color(
+                "end:N",
+                scale=alt.Scale(domain=order, range=[_ENDED.get(end, ENDS[end]) for end in order]),
+                legend=alt.Legend(title=None, orient="top", columns=len(order)),
+            ),
+            order=alt.Order("place:Q"),
+        )
+    )
+    where = f"Regime {regimes[0]}." if len(regimes) == 1 and len(results.regimes) > 1 else ""
+    return Figure(
+        key="ends",
+        title="How runs ended",
+        sentences=(
+            "All but steady runs are unstable.",
+            where,
+            f"Not drawn: {several(left, 'regime')} in which no difference in stability is shown." if left else "",
+        ),
+        chart=chart,
+        data=kept.rows,
+        alt="; ".join(f"{names[place[:2]]}: {many} {place[2]}" for place, many in sorted(counted.items())) + ".",
+        height=17 * len(names),
+    )
+
+
+#: Arms that can be told apart in a column; of more, a chart of a sweep has panels.
+_MOST_LINES = 6
+#: Marks of an axis for which a column, or a panel, has room.
+_MOST_MARKS = 6
+
+
+@dataclass(frozen=True)
+class _Spec:
+    """A specification in place of a chart."""
+
+    made: dict[str, Any]
+
+    def to_dict(self, **_: object) -> dict[str, Any]:
+        return self.made
+
+
+def in_panels(results: Results, figure: Figure) -> Figure:
+    """A chart of many arms as panels side by side, by the first factor that the study crosses; without factors, with the
+    arms that are farthest from the baseline alone."""
+    arms = [name for name in results.variants if name in figure.variants]
+    factors = None if results.plan is None else results.plan.study.factors
+    if len(arms) <= _MOST_LINES:
+        return figure
+    if factors is None:
+        return _fewer(results, figure, arms)
+    cells = factors.cells()
+    panels = grouped((next(iter(cells[name].values())), name) for name in arms if name in cells)
+    rows = [row for rows in figure.data.values() for row in rows]
+    made = []
+    for number, (level, within) in enumerate(panels.items()):
+        rates = sorted({row["lr"] for row in rows if row["variant"] in within})
+        layers = _restricted(figure.bare["layer"], within, rates, first=number == 0)
+        made.append({"title": {"text": str(level), "fontSize": 10}, "layer": layers})
+    bare = {key: value for key, value in figure.bare.items() if key != "layer"}
+    independent = {"scale": {"y": "independent", "color": "independent", "strokeDash": "independent"}}
+    return replace(
+        figure,
+        chart=_Spec({**bare, "hconcat": made, "resolve": independent}),
+        sentences=(f"Panels: {next(iter(factors.levels))}, each with a vertical axis of its own.", *figure.sentences),
+    )
+
+
+def _fewer(results: Results, figure: Figure, arms: Sequence[str]) -> Figure:
+    """The chart with the baseline and the arms that are farthest from it; the caption says how many are left out."""
+    analysis = results.analysis
+    found = () if analysis is None else analysis.comparisons
+    size = {c.variant: abs(c.delta or 0.0) for c in found if c.metric == results.primary}
+    others = sorted((name for name in arms if name != results.baseline), key=lambda name: -size.get(name, 0.0))
+    kept = [name for name in arms if name == results.baseline or name in others[: _MOST_LINES - 1]]
+    data = {key: [row for row in rows if row.get("variant", kept[0]) in kept] for key, rows in figure.data.items()}
+    left = several(len(arms) - len(kept), "arm")
+    note = f"Not drawn: {left} nearer to {results.baseline} in {metric_name(results.primary or '')}."
+    return replace(figure, data=data, sentences=(*figure.sentences, note))
+
+
+def _restricted(part: Any, arms: Sequence[str], rates: Sequence[float], *, first: bool) -> Any:
+    """A specification of these arms alone, in the first colours and dashes; only the first panel names the vertical axis."""
+    if isinstance(part, list):
+        return [_restricted(item, arms, rates, first=first) for item in part]
+    if not isinstance(part, dict):
+        return part
+    part = {key: _restricted(value, arms, rates, first=first) for key, value in part.items()}
+    if "mark" in part and "encoding" in part:
+        part["transform"] = [*part.get("transform", ()), {"filter": {"field": "variant", "oneOf": list(arms)}}]
+        if not first and "y" in part["encoding"]:
+            part["encoding"]["y"] = {**part["encoding"]["y"], "title": None}
+    if isinstance(part.get("axis"), dict) and "values" in part["axis"]:
+        part["axis"] = {**part["axis"], "values": list(rates)}
+    scale = part.get("scale")
+    if part.get("field") == "variant" and isinstance(scale, dict) and "domain" in scale:
+        part["scale"] = {**scale, "domain": list(arms), "range": scale["range"][: len(arms)]}
+        if isinstance(part.get("legend"), dict):
+            part["legend"] = {**part["legend"], "values": list(arms), "columns": 1}
+    return part
+
+
+def _thinned(part: Any) -> Any:
+    """A specification whose axes have few marks."""
+    if isinstance(part, list):
+        return [_thinned(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    part = {key: _thinned(value) for key, value in part.items()}
+    values = part["axis"].get("values") if isinstance(part.get("axis"), dict) else None
+    if isinstance(values, list) and len(values) > _MOST_MARKS:
+        part["axis"] = {**part["axis"], "values": values[:: math.ceil(len(values) / _MOST_MARKS)]}
+    return part
+
+
 def _plain(spec: dict[str, Any]) -> dict[str, Any]:
     """Without the words in a chart's corners, for which a column is too narrow."""
     layers = [layer for layer in spec.get("layer", ()) if not layer.get("name", "").startswith("corner")]
@@ -326,8 +496,15 @@ def column_svg(figure: Figure, height: int, wanted: int = COLUMN) -> str:
     svg, width = "", wanted - 60
     for _ in range(2):
         spec = {**_plain(figure.spec(width=max(190, width))), "height": min(height, figure.height)}
+        if figure.key.startswith("sweep-curves"):
+            spec = _thinned(spec)
         config = spec.get("config", {})
         legend = {**config.get("legend", {}), **_legend(figure.variants, wanted)}
+        if "hconcat" in spec:
+            size = {"width": width // len(spec["hconcat"]), "height": spec.pop("height")}
+            spec["hconcat"] = [{**panel, **size} for panel in spec["hconcat"]]
+            spec.pop("width")
+            legend.pop("columns")
         spec["config"] = {**config, "font": FACE, "legend": legend}
         svg = svg_of(_signs(spec))
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)

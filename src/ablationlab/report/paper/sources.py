@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablationlab.records.results import REPLICATION, Results
-from ablationlab.records.verdict import VariantVerdict, Verdict
+from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.paper.document import Float, Heading, NumberSource, PaperDocument, plain, words_of
 from ablationlab.report.table import Table
 
@@ -84,6 +84,12 @@ class Sources:
         first, *others = every.values()
         return SeveralSources(**vars(first), others=tuple(others)) if others else first
 
+    def of_readings(self, study: str, runs: Iterable[str], field: str, value: float) -> NumberSource:
+        """The source of a number that is computed from what a probe read in these runs; *field* is ``/probe/measure``."""
+        files = [f"runs/{run}/probes.parquet" for run in runs]
+        first, *others = (NumberSource(study, file, field, value, "ablationlab run STUDY") for file in files)
+        return SeveralSources(**vars(first), others=tuple(others))
+
     def names(self, part: object) -> re.Pattern[str]:
         """Matches the arms and regimes of the study that a part is of; a name of digits alone reads as a number."""
         study = self._places[id(part)][0]
@@ -108,7 +114,7 @@ class Sources:
         named = list(dict.fromkeys(reversed(named)))
         if isinstance(part, Verdict) and (answered := self._answered(text, part, named)) is not None:
             return answered
-        for place in self._made_from(part):
+        for place in self._ordered(part, named, last):
             found = _nearest(self._matching(text, place, before, after), named)
             source = self.of(place)
             if not source.field and _digits(text) <= 3:  # of few digits, a match within a whole record may be chance
@@ -137,6 +143,10 @@ class Sources:
 
     def _matching(self, text: str, part: object, before: str, after: str) -> list[Leaf]:
         """The numbers of a part that print so; those of the unit that follows, where there are any."""
+        if before.endswith(("< ", "<\N{NO-BREAK SPACE}")):  # p below what is printed
+            ps = [leaf for leaf in self._numbers(part) if _key(leaf.pointer) in ("p_adjusted", "p")]
+            below = [leaf for leaf in ps if leaf.value < float(text)]
+            return [leaf for leaf in below if _key(leaf.pointer) == "p_adjusted"] or below
         seed = bool(re.search(r"\bseeds? $", before))
         found = [leaf for leaf in self._numbers(part) if _prints_as(leaf.value, text)]
         found = [leaf for leaf in found if _key(leaf.pointer) not in _NEVER and (seed or not _is_seed(leaf.pointer))]
@@ -181,11 +191,23 @@ class Sources:
         if isinstance(part, VariantVerdict) and analysis is not None:
             comparison = analysis.primary_comparison(part.regime, part.variant)
             yield from () if comparison is None else (comparison,)
+        if isinstance(part, VariantVerdict | HypothesisVerdict) and analysis is not None:
             gains = () if analysis.stability is None else (*analysis.stability.gains, *analysis.stability.parts)
-            known = {gain.id: gain for gain in gains}
+            known: dict[str, object] = {one.id: one for one in (*analysis.comparisons, *gains)}
             yield from (known[name] for name in part.evidence if name in known)
         if file == "verdict.json" and analysis is not None:
             yield analysis
+
+    def _ordered(self, part: object, named: Sequence[str], last: str) -> list[object]:
+        """A part, and what it was made from: first that of the arm that is named last and of the number before."""
+        first, *others = self._made_from(part)
+
+        def far(place: object) -> tuple[int, bool]:
+            arm = getattr(place, "variant", None)
+            field = self._places[id(place)][2]
+            return named.index(arm) if arm in named else len(named), not (field and last.startswith(f"{field}/"))
+
+        return [first, *sorted(others, key=far)]
 
     def _numbers(self, part: object) -> list[Leaf]:
         """Every number within a part."""
@@ -198,7 +220,7 @@ class Sources:
 _NEVER = frozenset({"rule", "schema_version"})
 #: What a number counts, by the word behind it -> the fields that hold such counts.
 _UNITS: Mapping[str, frozenset[str]] = {
-    "pairs?\\b": frozenset({"n", "pairs", "planned_pairs", "pairs_80"}),
+    "pairs?\\b": frozenset({"n", "pairs", "planned_pairs", "pairs_80", "checked_pairs"}),
     "tests?\\b": frozenset({"family_size"}),
     "comparisons of stability": frozenset({"places"}),
     "fresh seeds": frozenset({"seeds_for_difference", "seeds_for_equivalence", "seeds_for_margin"}),
@@ -249,6 +271,9 @@ def _leaves(part: Any, pointer: str, names: frozenset[str]) -> Iterator[Leaf]:
         return
     if isinstance(part, int | float):
         yield Leaf(pointer, part, names)
+        return
+    if pointer and isinstance(seed := getattr(part, "seed", None), int):  # the numbers of single runs are not told
+        yield Leaf(f"{pointer}/seed", seed, names)
         return
     own = (getattr(part, key, None) for key in ("variant", "reference", "arm", "regime"))
     names |= {name for name in own if isinstance(name, str)}

@@ -80,10 +80,12 @@ class Decided:
 
 @dataclass(frozen=True)
 class LastReading:
-    """What a probe read last: mean and SD over seeds, per arm."""
+    """What a probe read last: mean and SD over seeds, per arm; *field* is its column and *runs* are the runs of an arm."""
 
     label: str
     arms: Mapping[str, tuple[float, float | None]]
+    field: str
+    runs: Mapping[str, tuple[str, ...]]
 
 
 class StudyView:
@@ -376,10 +378,26 @@ class StudyView:
         return sorted(rest, key=lambda comparison: comparison.outcome in ("not-shown", "not-tested", "gated"))
 
     @property
-    def told_secondaries(self) -> list[Comparison]:
+    def other_criteria(self) -> list[Comparison]:
+        """Those of the criteria, and not of the measures of smoothness, which no criterion names."""
+        return [c for c in self.secondaries if c.role != "stability"]
+
+    @property
+    def smoothness(self) -> list[Comparison]:
+        return [c for c in self.secondaries if c.role == "stability"]
+
+    def told_once(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
         """Those that a text tells: what the regime of tuned rates repeats, since an arm's rate is the same there, once."""
-        seen = {(c.metric, c.variant, c.delta, c.n): c for c in reversed(self.secondaries)}
-        return [c for c in self.secondaries if seen[c.metric, c.variant, c.delta, c.n] is c]
+        seen = {(c.metric, c.variant, c.delta, c.n): c for c in reversed(comparisons)}
+        return [c for c in comparisons if seen[c.metric, c.variant, c.delta, c.n] is c]
+
+    @property
+    def tie_breakers(self) -> list[str]:
+        """The registered ones that were measured, in their order: metrics, or families of metrics."""
+        asked = [c for c in self.analysis.comparisons if c.reference == self.baseline and c.direction is not None]
+        metrics = {c.metric for c in asked if not c.at_grid_rates}
+        known = metrics | {self.analysis.metrics[name].family for name in metrics}
+        return [name for name in self.analysis.tie_breakers if name in known]
 
     def guard_of(self, comparison: Comparison) -> Cost | None:
         """What is shown of a guard's margin, where the comparison is one that has a margin."""
@@ -575,7 +593,7 @@ class StudyView:
         charts = [(name, chart) for name, probe in self.trained.probes.items() for chart in probe.charts]
         shown = [(name, chart) for name, chart in charts if chart.over in ("steps", "depth")]
         readings, _ = read_probes(self.results, {(name, chart.measure) for name, chart in shown})
-        values: dict[str, dict[str, list[float]]] = {}
+        values: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
         for name, chart in shown:
             of_chart = [
                 reading
@@ -586,27 +604,34 @@ class StudyView:
             label = chart.title if chart.over == "steps" else f"{chart.title.removesuffix(AT_THE_END)}: last block"
             for of_run in by_run.values():
                 last = max(of_run, key=lambda reading: depth_of(reading.group) or 0)
-                values.setdefault(label, {}).setdefault(last.run.variant, []).append(last.value)
+                arm = values.setdefault((label, f"/{name}/{chart.measure}"), {}).setdefault(last.run.variant, {})
+                arm[last.run.id] = last.value
         return [
             LastReading(
-                label, {arm: (fmean(found), stdev(found) if len(found) > 1 else None) for arm, found in arms.items()}
+                label,
+                {
+                    arm: (fmean(found.values()), stdev(found.values()) if len(found) > 1 else None)
+                    for arm, found in arms.items()
+                },
+                field,
+                {arm: tuple(found) for arm, found in arms.items()},
             )
-            for label, arms in values.items()
+            for (label, field), arms in values.items()
         ]
 
     @property
-    def apart(self) -> list[tuple[str, list[tuple[str, float]]]]:
+    def apart(self) -> list[tuple[str, list[tuple[LastReading, float]]]]:
         """Arms whose probe readings are beyond the factor of the baseline's, the farthest first."""
         found = []
         for arm in self.changed:
-            ratios = {}
+            ratios = []
             for reading in self.probes:
                 if self.baseline in reading.arms and arm in reading.arms:
                     ours, base = reading.arms[arm][0], reading.arms[self.baseline][0]
                     if ours > 0 and base > 0 and not 1 / APART <= ours / base <= APART:
-                        ratios[reading.label] = ours / base
+                        ratios.append((reading, ours / base))
             if ratios:
-                found.append((arm, sorted(ratios.items(), key=lambda item: -abs(log(item[1])))[:3]))
+                found.append((arm, sorted(ratios, key=lambda item: -abs(log(item[1])))[:3]))
         return found
 
     @property
@@ -639,8 +664,9 @@ class StudyView:
         return [d for d in self.analysis.deviations if d.code != DeviationCode.DIVERGED_RUNS or not self.arms]
 
     @property
-    def caveats(self) -> list[str]:
-        """Caveats about the pairs and about the interval and test that decide, each once, with the arms that it is about."""
+    def caveats(self) -> list[tuple[str, Comparison]]:
+        """Caveats about the pairs and about the interval and test that decide, each once, with the arms that it is about and
+        the first comparison that has it."""
         calm = [comparison for comparison in self.primaries if self.calm(comparison)]
         found = grouped(
             (wording.caveat(caveat), comparison)
@@ -650,7 +676,7 @@ class StudyView:
             and caveat.code != CaveatCode.PAIRING_DID_NOT_HELP  # told with its numbers
         )
         return [
-            text if len(within) == len(self.primaries) else f"{self._arms(within)}: {text}"
+            (text if len(within) == len(self.primaries) else f"{self._arms(within)}: {text}", within[0])
             for text, within in found.items()
         ]
 

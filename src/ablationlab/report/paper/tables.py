@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from ablationlab.analysis.wording import SHORT_DECISIONS, difference_of
 from ablationlab.core.format import DASH, amount, count, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import metric_name
+from ablationlab.records.settings import TUNED
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.paper.study import LastReading, StudyView
+from ablationlab.report.paper.programme import decided_in
+from ablationlab.report.paper.study import Decided, LastReading, StudyView
 from ablationlab.report.table import Cell, Cells, Column, Row, Table
 from ablationlab.report.tables.study import arm_table
 from ablationlab.stats.results import Interval
@@ -69,26 +72,22 @@ def _bootstrap(comparison: Comparison) -> Interval | None:
     return next((interval for interval in found if interval is not None and interval.low is not None), None)
 
 
-def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list[Comparison], int]:
+def decision_table(study: StudyView, most: int) -> tuple[Table, list[Comparison], int]:
     """(a row per decision with what it rests on, the comparisons behind the rows, how many rows were left out)."""
-    every = [(study, decided) for study in studies for decided in study.decided]
-    if len(studies) > 1:  # leads stand in the tables of their studies
-        every = [(study, decided) for study, decided in every if not (decided.exploratory and study.registered)]
-    several = any(len(study.regimes) > 1 for study in studies)
-    metrics = len({decided.primary.metric for _, decided in every if decided.primary is not None}) > 1
-    comparisons = [decided.primary for _, decided in every[:most] if decided.primary is not None]
+    every = study.decided
+    metrics = len({decided.primary.metric for decided in every if decided.primary is not None}) > 1
+    comparisons = [decided.primary for decided in every[:most] if decided.primary is not None]
     levels = {interval.level for interval in map(_bootstrap, comparisons) if interval is not None}
     unpaired = any(comparison.design == "unpaired" for comparison in comparisons)
     rows: list[Cells] = []
-    for study, decided in every[:most]:
+    for decided in every[:most]:
         verdict = decided.verdict
         metric, n, delta, interval, bootstrap, d_z, p = _numbers(decided.primary, several_levels=len(levels) > 1)
         word = SHORT_DECISIONS[verdict.decision]
         word += "*" if decided.exploratory and study.registered else ""
         rows.append(
             {
-                Column("study", "Study", printed=len(studies) > 1): _study(study),
-                Column("regime", "Regime", printed=several): Cell.name(verdict.regime),
+                Column("regime", "Regime", printed=len(study.regimes) > 1): Cell.name(verdict.regime),
                 Column("variant", "Variant"): Cell.name(verdict.variant),
                 Column("metric", "Metric", printed=metrics): metric,
                 Column("n", "n" if unpaired else "Pairs", "right"): n,
@@ -103,25 +102,78 @@ def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list
     return Table.of("verdicts", "", rows), comparisons, max(0, len(every) - most)
 
 
-def means_table(studies: Sequence[StudyView]) -> Table:
-    """Mean and SD of the primary metric in every study and regime with a decision: the baseline, and the variants."""
-    rows: list[Cells] = []
+def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison]]:
+    """(what the studies of one question show, the comparisons behind it).
+
+    A row per arm with its mean, its difference and its verdict, below that of the baseline of its study and regime; then the
+    registered comparisons between variants in the same way, below that of their reference.
+    """
+    blocks: list[tuple[StudyView, str, list[tuple[Comparison, Cell]]]] = []
     for study in studies:
-        decided = [one for one in study.decided if not (one.exploratory and study.registered)]
-        by_regime = grouped((one.verdict.regime, one.primary) for one in decided if one.primary is not None)
-        for regime, comparisons in by_regime.items():
-            first = comparisons[0]
-            told = (f"{one.variant} {mean_sd(one.variant_mean, one.variant_sd)}" for one in comparisons)
-            means = [text.replace(" ", "\N{NO-BREAK SPACE}") for text in told]
-            rows.append(
+        decided = grouped((one.verdict.regime, one) for one in decided_in(study) if one.primary is not None)
+        for regime, within in decided.items():
+            rows = [(one.primary, _verdict(one)) for one in within if one.primary is not None]
+            blocks.append((study, regime, rows))
+            between = [c for c in study.between if c.regime == regime and c.metric == rows[0][0].metric]
+            for some in grouped((c.reference, c) for c in between).values():
+                blocks.append((study, regime, [(c, Cell.of(c.outcome, _shown(c))) for c in some]))
+    comparisons = [c for _, _, rows in blocks for c, _ in rows]
+    levels = {interval.level for interval in map(_bootstrap, comparisons) if interval is not None}
+    metrics = len({c.metric for c in comparisons}) > 1
+    fitted, regimes = any(map(_fits, studies)), len({regime for _, regime, _ in blocks}) > 1
+    cells: list[Cells] = []
+    for study, regime, rows in blocks:
+        fits = _fits(study) if regime == TUNED else {}
+        first = rows[0][0]
+        for comparison, word in ((None, Cell.of(None)), *rows):
+            arm = first.reference if comparison is None else comparison.variant
+            _, n, delta, interval, bootstrap, d_z, p = _numbers(comparison, several_levels=len(levels) > 1)
+            of = (first.reference_mean, first.reference_sd)
+            mean = mean_sd(*(of if comparison is None else (comparison.variant_mean, comparison.variant_sd)))
+            once = {} if comparison is None else {"text": ""}  # the first row of a block names its place
+            cells.append(
                 {
-                    Column("study", "Study"): _study(study),
-                    Column("regime", "Regime"): Cell.name(regime),
-                    Column("baseline", "Baseline", "right"): mean_sd(first.reference_mean, first.reference_sd),
-                    Column("variants", "Variants"): "; ".join(means),
+                    Column("study", "Study", printed=len(studies) > 1): replace(_study(study), **once),
+                    Column("regime", "Regime", printed=regimes): replace(Cell.name(regime), **once),
+                    Column("variant", "Arm"): Cell.name(arm),
+                    Column("metric", "Metric", printed=metrics): Cell.of(first.metric, metric_name),
+                    Column("mean", "Mean ± SD", "right"): mean.replace(" ", "\N{NO-BREAK SPACE}"),
+                    Column("rate", "Fitted rate", "right", printed=fitted): fits.get(arm, DASH),
+                    Column("n", "Pairs", "right"): n,
+                    Column("delta", "Difference", "right"): delta,
+                    Column("interval", "Deciding interval", "right"): interval,
+                    Column("bootstrap", _at_level("bootstrap", levels), "right", printed=bool(levels)): bootstrap,
+                    Column("d_z", "Effect size", "right"): d_z,
+                    Column("p", "Adjusted p", "right"): p,
+                    Column("decision", "Verdict"): word,
                 }
             )
-    return Table.of("means", "", rows)
+    return Table.of("verdicts", "", cells), comparisons
+
+
+def _shown(comparison: Comparison) -> str:
+    """What a comparison between variants shows, on which no verdict rests."""
+    if comparison.outcome in ("better", "worse", "different"):
+        return f"shown {comparison.outcome}"
+    if comparison.outcome in ("not-tested", "gated"):
+        return "not tested"
+    equivalent = comparison.equivalence is not None and comparison.equivalence.equivalent
+    return "shown equivalent" if equivalent else "not shown"
+
+
+def _verdict(decided: Decided) -> Cell:
+    return Cell.of(decided.verdict.decision, SHORT_DECISIONS[decided.verdict.decision])
+
+
+def _fits(study: StudyView) -> dict[str, str]:
+    """The fitted best rate of every arm, and in brackets how far its loss may be off."""
+    sweep = study.analysis.sweep if study.fitted_rates else None
+    minima = () if sweep is None else sweep.minima
+    return {
+        tuned.variant: f"{number(tuned.minimum.lr, 3)} ({number(tuned.minimum.doubt, 2)})"
+        for tuned in minima
+        if tuned.minimum is not None and tuned.minimum.lr is not None
+    }
 
 
 def _at_level(name: str, levels: Collection[float]) -> str:

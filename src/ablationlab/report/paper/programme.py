@@ -1,0 +1,277 @@
+"""What a paper on several studies says of all of them: what agrees, what differs, how strong it is, and what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from ablationlab.core.grouping import grouped
+from ablationlab.records.analysis import Comparison
+from ablationlab.records.settings import TUNED
+from ablationlab.records.verdict import RANK, Decision
+from ablationlab.report.paper.study import Decided, StudyView
+
+#: A variant of so many studies is counted over all of them, and of such variants so many are.
+FEWEST_STUDIES, MOST_ACROSS = 3, 3
+#: Variants of one study that are told by their names; of more it is told how many they are.
+_MOST_NAMED = 4
+
+#: In what studies may differ, of what may change an effect.
+ASPECTS = ("size", "budget", "text", "rate", "schedule")
+Pattern = Literal["worse", "better", "both", "nothing"]
+#: What to do about a variant, by the decision that says most for it.
+_ADVICE: dict[Decision, str] = {
+    Decision.ADOPT: "adopt",
+    Decision.ADOPT_IN_REGIME: "adopt",
+    Decision.ADOPT_PROVISIONALLY: "provisional",
+    Decision.TRADE_OFF: "trade-off",
+}
+_KEPT = (Decision.KEEP_BASELINE, Decision.KEEP_PROVISIONALLY)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The registered comparisons of a variant on the primary metric, over all studies that have it."""
+
+    variant: str
+    comparisons: tuple[Comparison, ...]
+    studies: int
+
+    @property
+    def shown(self) -> list[Comparison]:
+        return [c for c in self.comparisons if c.outcome in ("better", "worse")]
+
+    @property
+    def pattern(self) -> Pattern:
+        outcomes = {c.outcome for c in self.shown}
+        if len(outcomes) == 2:
+            return "both"
+        return "nothing" if not outcomes else "worse" if "worse" in outcomes else "better"
+
+
+@dataclass(frozen=True)
+class Advised:
+    """Variants that the same is advised of: one by its name, or all of a study that has many of them."""
+
+    variants: tuple[str, ...]
+    study: StudyView | None  # of many variants
+    speaking: tuple[Decided, ...]  # the decisions that the advice rests on
+    decisions: tuple[Decided, ...]  # all
+
+    @property
+    def kept(self) -> list[Decided]:
+        """Those that keep the baseline."""
+        return [decided for decided in self.decisions if decided.verdict.decision in _KEPT]
+
+
+class Programme:
+    """Studies that are told together; only what was registered counts, unless a study registered nothing."""
+
+    def __init__(self, studies: Sequence[StudyView]) -> None:
+        self.studies = studies
+
+    @cached_property
+    def registered(self) -> list[Comparison]:
+        """The registered comparisons that decide."""
+        return [c for study in self.studies for c in study.primaries if c.label == "registered"]
+
+    @cached_property
+    def _study_of(self) -> dict[int, StudyView]:
+        return {id(c): study for study in self.studies for c in study.primaries}
+
+    def study_of(self, comparison: Comparison) -> StudyView:
+        return self._study_of[id(comparison)]
+
+    @cached_property
+    def decided(self) -> list[tuple[StudyView, Decided]]:
+        """The decisions; leads beside registered ones stay out."""
+        return [(study, decided) for study in self.studies for decided in decided_in(study)]
+
+    @cached_property
+    def decisions(self) -> list[tuple[Decision, list[tuple[StudyView, Decided]]]]:
+        """The decisions by kind, those that speak most for a change first."""
+        groups = grouped((decided.verdict.decision, (study, decided)) for study, decided in self.decided)
+        return sorted(groups.items(), key=lambda item: (-RANK[item[0]], -len(item[1])))
+
+    @cached_property
+    def hypotheses(self) -> list[tuple[str, str, list[tuple[str, list[StudyView]]]]]:
+        """(name, statement, the studies by what became of it there)."""
+        told = grouped(
+            ((key, hypothesis.statement), (hypothesis.status, study))
+            for study in self.studies
+            for key, hypothesis in study.hypotheses.items()
+        )
+        return [(key, statement, list(grouped(found).items())) for (key, statement), found in told.items()]
+
+    # What agrees
+
+    @cached_property
+    def evidence(self) -> list[Evidence]:
+        """By variant, those of most studies first."""
+        compared = grouped((c.variant, c) for c in self.registered)
+        every = [
+            Evidence(name, tuple(found), len({self.study_of(c).name for c in found}))
+            for name, found in compared.items()
+        ]
+        return sorted(every, key=lambda evidence: -evidence.studies)
+
+    @property
+    def across(self) -> list[Evidence]:
+        """The variants that most studies have."""
+        return [evidence for evidence in self.evidence if evidence.studies >= FEWEST_STUDIES][:MOST_ACROSS]
+
+    def agreeing(self, pattern: Pattern) -> list[Evidence]:
+        """The variants of several studies whose comparisons show this."""
+        return [evidence for evidence in self.evidence if evidence.studies > 1 and evidence.pattern == pattern]
+
+    def at_both_rates(self) -> list[Evidence]:
+        """Variants of which the same is shown at a rate that arms share and at the best rate of each arm."""
+        found = []
+        for evidence in (*self.agreeing("worse"), *self.agreeing("better")):
+            own = {self.study_of(c).tuned and c.regime == TUNED for c in evidence.shown}
+            shared = any(self.study_of(c).rate_is_shared for c in evidence.shown)
+            if True in own and shared:
+                found.append(evidence)
+        return found
+
+    # What differs
+
+    def by_size(
+        self, group: Sequence[StudyView]
+    ) -> tuple[StudyView, StudyView, list[tuple[Comparison, Comparison]]] | None:
+        """The studies of one question with the smallest and the largest models, and each variant's comparisons in them."""
+        trained = sorted((s for s in group if s.trained is not None), key=_parameters)
+        if len(trained) < 2 or _parameters(trained[0]) == _parameters(trained[-1]):
+            return None
+        small, large = trained[0], trained[-1]
+        last = {(c.variant, c.regime, c.metric): c for c in large.registered_primaries}
+        pairs = [
+            (c, last[c.variant, c.regime, c.metric])
+            for c in small.registered_primaries
+            if (c.variant, c.regime, c.metric) in last
+        ]
+        known = [pair for pair in pairs if all(c.delta is not None for c in pair)]
+        return (small, large, known) if known else None
+
+    def by_regime(self, study: StudyView) -> list[tuple[tuple[str, str], list[tuple[Comparison, Comparison]]]]:
+        """By two registered regimes, the first and another: each variant's comparisons whose intervals do not overlap."""
+        found = []
+        for same in grouped((c.variant, c) for c in study.registered_primaries if c.label == "registered").values():
+            first, *others = same
+            found += [((first.regime, other.regime), (first, other)) for other in others if _apart(first, other)]
+        return list(grouped(found).items())
+
+    def reaching(
+        self, ends: Callable[[Sequence[Comparison]], list[Comparison]]
+    ) -> tuple[list[tuple[Evidence, list[Comparison]]], list[str]]:
+        """The variants of most studies with the *ends* of what is shown of them, and in what the studies there differ."""
+        found = [(evidence, far) for evidence in self.across if len(far := ends(evidence.comparisons)) == 2]
+        differ = {name for _, (low, high) in found for name in self.differing(self.study_of(low), self.study_of(high))}
+        return found, [name for name in ASPECTS if name in differ]
+
+    def differing(self, one: StudyView, other: StudyView) -> list[str]:
+        """In what two studies differ, of what is known to change effects."""
+        if one.trained is None or other.trained is None:
+            return []
+        facts = {
+            "size": [(s.model.layers, s.model.width, s.model.context) for s in (one, other)],
+            "budget": [{run.budget.tokens for run in s.trained.runs} for s in (one, other) if s.trained],
+            "text": [(s.trained.corpus.sha256, s.trained.corpus.tokenizer) for s in (one, other) if s.trained],
+            "rate": [(s.tuned, s.training.lr) for s in (one, other)],
+            "schedule": [(s.training.schedule, s.training.warmup) for s in (one, other)],
+        }
+        return [name for name in ASPECTS if facts[name][0] != facts[name][1]]
+
+    # How strong it is
+
+    @cached_property
+    def fragile(self) -> list[tuple[StudyView, list[Decided]]]:
+        """The decisions that would change without one of the seeds, by study."""
+        every = grouped((study.name, decided) for study, decided in self.decided if decided in study.fragile)
+        return [(study, every[study.name]) for study in self.studies if study.name in every]
+
+    @property
+    def asked_of_seeds(self) -> list[Decided]:
+        """The decisions that were made again without each seed in turn."""
+        return [d for _, d in self.decided if d.verdict.fragility is not None and d.verdict.fragility.left_out]
+
+    @property
+    def blind(self) -> tuple[list[StudyView], list[StudyView]]:
+        """Studies whose least powerful comparison misses the smallest effect that matters, and all of which that is known."""
+        known = [study for study in self.studies if study.powers and study.powers[0][0].smallest_effect is not None]
+        return [s for s in known if s.powers[0][0].detectable_80 > (s.powers[0][0].smallest_effect or 0.0)], known
+
+    # What to do
+
+    def advice(self, kind: str) -> list[Advised]:
+        """The variants of which *kind* is advised; those of one study that are many, together."""
+        rows = [row for row in self._advised if row[0] == kind]
+        alone = Counter(study.name for _, _, within, _, _ in rows for study in within if len(within) == 1)
+        found: dict[str, Advised] = {}
+        for _, variant, within, speaking, every in rows:
+            many = len(within) == 1 and alone[within[0].name] > _MOST_NAMED
+            name = f"/{within[0].name}" if many else variant
+            before = found.get(name, Advised((), within[0] if many else None, (), ()))
+            found[name] = Advised(
+                (*before.variants, variant),
+                before.study,
+                (*before.speaking, *speaking),
+                (*before.decisions, *every),
+            )
+        return list(found.values())
+
+    @cached_property
+    def _advised(self) -> list[tuple[str, str, list[StudyView], list[Decided], list[Decided]]]:
+        """(advice, variant, its studies, the decisions that speak for the advice, all decisions)."""
+        rows = []
+        for variant, found in grouped((d.verdict.variant, (study, d)) for study, d in self.decided).items():
+            every = [decided for _, decided in found]
+            best = max((d.verdict.decision for d in every), key=lambda decision: RANK[decision])
+            kept = [d for d in every if d.verdict.decision in _KEPT]
+            kind = _ADVICE.get(best) or ("keep" if 2 * len(kept) >= len(every) else "open")
+            if kind == "keep":
+                speaking = kept
+            elif kind == "open":
+                speaking = [d for d in every if d.verdict.decision not in _KEPT]
+            else:
+                speaking = [d for d in every if _ADVICE.get(d.verdict.decision) == kind]
+            within = list({study.name: study for study, _ in found}.values())
+            rows.append((kind, variant, within, speaking, every))
+        return rows
+
+    def answer(
+        self, group: Sequence[StudyView]
+    ) -> tuple[Decision, list[Decided], list[Decision], list[Decided]] | None:
+        """(the decision that answers a question, the ones of this kind, the other kinds, all) of the studies that ask it.
+
+        It is the kind that says most for a change, or else the one that was made most often.
+        """
+        every = [decided for study in group for decided in decided_in(study)]
+        if not every:
+            return None
+        kinds = list(grouped((decided.verdict.decision, decided) for decided in every).items())
+        kinds.sort(key=lambda item: (-RANK[item[0]] if item[0] in _ADVICE else 0, -len(item[1])))
+        (first, told), *others = kinds
+        return first, told, [decision for decision, _ in others], every
+
+
+def decided_in(study: StudyView) -> list[Decided]:
+    """The decisions of a study; leads only where nothing was registered."""
+    return [decided for decided in study.decided if not (decided.exploratory and study.registered)]
+
+
+def _parameters(study: StudyView) -> int:
+    return study.first_run(study.baseline).budget.parameters
+
+
+def _apart(one: Comparison, other: Comparison) -> bool:
+    """Whether the deciding intervals of two comparisons do not overlap."""
+    a, b = one.main_interval, other.main_interval
+    ends = [None if end is None else (end.low, end.high) for end in (a, b)]
+    if any(end is None or None in end for end in ends) or one.metric != other.metric:
+        return False
+    (low, high), (lower, higher) = ends  # type: ignore[misc]
+    return bool(high < lower or higher < low)
