@@ -59,7 +59,7 @@ KINDS = (
     Kind("curve-loss", "results", height=145),
     Kind("curve-gap", "results", height=145),
     Kind("tradeoff", "stability", height=230, only_unstable=True),
-    Kind("survival-", "stability", most=2, height=130, only_unstable=True),
+    Kind("survival-", "stability", height=130, only_unstable=True),
     Kind("sweep-curves", "sweep"),
     Kind("interaction", "factors", height=170),
     Kind("tasks", "evaluation", height=225),
@@ -81,7 +81,7 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
         (kind, in_panels(results, figure) if kind.start == "sweep-curves" else figure)
         for kind in KINDS
         if (unstable or not kind.only_unstable) and not (kind.one_regime and len(results.regimes) > 1)
-        for figure in _telling(results, [f for f in drawn if f.key.startswith(kind.start) and not _crowded(f)])[
+        for figure in [figure for figure in drawn if figure.key.startswith(kind.start) and not _crowded(figure)][
             : kind.most
         ]
     ]
@@ -89,13 +89,9 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
     forest = forest_of([results]) if len(results.regimes) > 1 and len(decided) <= MOST_FOREST else None
     if forest is not None:
         chosen.insert(0, (FOREST, forest))
+    if (ended := ends_of(results, drawn)) is not None:
+        chosen.append((ENDED, ended))
     return _drawn(chosen, say)
-
-
-def _telling(results: Results, figures: Sequence[Figure]) -> list[Figure]:
-    """Those of regimes in which a difference in stability is shown before the others."""
-    shown = regimes_shown(results)
-    return sorted(figures, key=lambda figure: bool(figure.regime) and figure.regime not in shown)
 
 
 def regimes_shown(results: Results) -> list[str]:
