@@ -20,13 +20,14 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Declaration
 from ablationlab.records.results import Results
 from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
+from ablationlab.report.charts import stability as stability_charts
 from ablationlab.report.charts.theme import BAD, GOOD
 from ablationlab.report.convert import fullest, typst_compiler
 from ablationlab.report.page.sentences import stability
 from ablationlab.report.paper import sources, write_programme
 from ablationlab.report.paper.build import Context, read_template
 from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
-from ablationlab.report.paper.figures import forest_of
+from ablationlab.report.paper.figures import ends_of, forest_of, in_panels
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
 from ablationlab.report.paper.study import StudyView, front_words, norm_formula, setting_words
@@ -794,3 +795,65 @@ def test_captions_do_not_tell_what_to_do_on_the_page(monkeypatch):
     (picture,) = figures._drawn([(figures.FOREST, drawn)], print)
     assert drawn.caption == "Rings of the selected seeds. Point at a ring for its regime. Bars are intervals."
     assert picture.caption == "Rings of seeds. Bars are intervals."
+
+
+def swept_chart(arms: list[str]):
+    """A chart of a sweep with an area, points and lines, as the page has it."""
+    import altair as alt
+
+    from ablationlab.report.charts.theme import Figure
+
+    rows = [{"variant": arm, "lr": rate, "mean": 1.0} for arm in arms for rate in (1.0, 2.0)]
+    scale = alt.Scale(domain=arms, range=[f"#0000{place:02x}" for place in range(len(arms))])
+    line = (
+        alt.Chart({"name": "rows"})
+        .mark_line()
+        .encode(
+            x=alt.X("lr:Q").axis(values=[1.0, 2.0]),
+            y=alt.Y("mean:Q", title="loss"),
+            color=alt.Color("variant:N", scale=scale, legend=alt.Legend()),
+        )
+    )
+    return Figure("sweep-curves", "T", ("Line: mean.",), chart=alt.layer(line), data={"rows": rows})
+
+
+def test_a_sweep_of_many_arms_is_drawn_in_panels_by_the_first_factor():
+    cells = {f"{a}-{b}": {"architecture": a, "norm": b} for a in ("gpt2", "llama") for b in "wxyz"}
+    factors = SimpleNamespace(cells=lambda: cells, levels={"architecture": ("gpt2", "llama"), "norm": tuple("wxyz")})
+    plan = SimpleNamespace(study=SimpleNamespace(factors=factors))
+    drawn = in_panels(SimpleNamespace(variants=tuple(cells), plan=plan), swept_chart(list(cells)))
+    panels = drawn.bare["hconcat"]
+    assert [panel["title"]["text"] for panel in panels] == ["gpt2", "llama"]
+    shown = [panel["layer"][0]["encoding"]["color"]["scale"]["domain"] for panel in panels]
+    assert shown == [list(cells)[:4], list(cells)[4:]]
+    assert [panel["layer"][0]["encoding"]["y"]["title"] for panel in panels] == ["loss", None]
+    assert drawn.caption.startswith("Panels: architecture, each with a vertical axis of its own.")
+
+
+def test_a_sweep_of_many_arms_without_factors_shows_the_farthest_and_says_how_many_are_left_out():
+    arms = ["none", *"abcdefg"]
+    compared = [SimpleNamespace(metric="loss", variant=arm, delta=-float(place)) for place, arm in enumerate(arms)]
+    results = SimpleNamespace(
+        variants=tuple(arms), plan=None, baseline="none", primary="loss", analysis=SimpleNamespace(comparisons=compared)
+    )
+    drawn = in_panels(results, swept_chart(arms))
+    assert drawn.variants == {"none", *"cdefg"}
+    assert drawn.caption.endswith("Not drawn: 2 arms nearer to none in loss.")
+    few = swept_chart(arms[:4])
+    assert in_panels(SimpleNamespace(variants=tuple(arms[:4]), plan=None), few) is few
+
+
+def test_how_runs_ended_is_drawn_of_the_regimes_in_which_a_difference_in_stability_is_shown(tmp_path):
+    regimes = {"default": {}, "hot": {"training": {"lr": 0.01}}}
+    asked = study(seeds=list(range(1, 13)), regimes=regimes)
+    folder = made(tmp_path, made=asked, outcomes=lambda *at: None if at[:2] == ("none", "hot") else outcome(*at))
+    results = Results.open(folder)
+    ended = ends_of(results, stability_charts.ends(results))
+    (rows,) = ended.data.values()
+    counts = {(row["row"], row["end"]): row["runs"] for row in rows}
+    assert counts == {("none", "diverged"): 12, ("layernorm", "steady"): 12}
+    assert ended.caption == (
+        "All but steady runs are unstable. Regime hot. Not drawn: 1 regime in which no difference in stability is shown."
+    )
+    calm = Results.open(made(tmp_path / "calm"))
+    assert ends_of(calm, stability_charts.ends(calm)) is None

@@ -301,7 +301,7 @@ class Context:
 
     def group_table(self, group: Sequence[StudyView]) -> tuple[str, Table, list[Comparison]]:
         """(key, table, comparisons behind it) of a question."""
-        return (f"question-{self.groups.index(group) + 1}", *tables.question_table(group))
+        return (f"question-{self.groups.index(list(group)) + 1}", *tables.question_table(group))
 
     def group_name(self, group: Sequence[StudyView]) -> Inline | str:
         """The studies of a question by their name, or by what their names share."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ablationlab.analysis.wording import DECISIONS
 from ablationlab.core.format import several
@@ -26,6 +26,8 @@ from ablationlab.report.table import typst_signs
 from ablationlab.report.tables.ablation import DECISION_TONES
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from ablationlab.report.figures import Figures
 
 #: Width of a column in CSS pixels: (210 mm − 2 · 17.5 mm − 6.5 mm) / 2 at 96 dots per inch.
@@ -408,7 +410,7 @@ def in_panels(results: Results, figure: Figure) -> Figure:
     independent = {"scale": {"y": "independent", "color": "independent", "strokeDash": "independent"}}
     return replace(
         figure,
-        chart=_Spec({**bare, "hconcat": made, "resolve": independent}),
+        chart=cast("alt.TopLevelMixin", _Spec({**bare, "hconcat": made, "resolve": independent})),
         sentences=(f"Panels: {next(iter(factors.levels))}, each with a vertical axis of its own.", *figure.sentences),
     )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
@@ -176,7 +176,7 @@ class Programme:
         """In what two studies differ, of what is known to change effects."""
         if one.trained is None or other.trained is None:
             return []
-        facts = {
+        facts: dict[str, list[Any]] = {
             "size": [(s.model.layers, s.model.width, s.model.context) for s in (one, other)],
             "budget": [{run.budget.tokens for run in s.trained.runs} for s in (one, other) if s.trained],
             "text": [(s.trained.corpus.sha256, s.trained.corpus.tokenizer) for s in (one, other) if s.trained],
@@ -270,8 +270,6 @@ def _parameters(study: StudyView) -> int:
 def _apart(one: Comparison, other: Comparison) -> bool:
     """Whether the deciding intervals of two comparisons do not overlap."""
     a, b = one.main_interval, other.main_interval
-    ends = [None if end is None else (end.low, end.high) for end in (a, b)]
-    if any(end is None or None in end for end in ends) or one.metric != other.metric:
+    if a is None or b is None or a.low is None or a.high is None or b.low is None or b.high is None:
         return False
-    (low, high), (lower, higher) = ends  # type: ignore[misc]
-    return bool(high < lower or higher < low)
+    return one.metric == other.metric and (a.high < b.low or b.high < a.low)

@@ -193,7 +193,8 @@ class Sources:
             yield from () if comparison is None else (comparison,)
         if isinstance(part, VariantVerdict | HypothesisVerdict) and analysis is not None:
             gains = () if analysis.stability is None else (*analysis.stability.gains, *analysis.stability.parts)
-            known: dict[str, object] = {one.id: one for one in (*analysis.comparisons, *gains)}
+            known: dict[str, object] = {c.id: c for c in analysis.comparisons}
+            known |= {gain.id: gain for gain in gains}
             yield from (known[name] for name in part.evidence if name in known)
         if file == "verdict.json" and analysis is not None:
             yield analysis

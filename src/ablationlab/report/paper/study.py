@@ -65,6 +65,10 @@ _NAMED = frozenset(
 )
 
 
+#: Where a difference in stability may be shown.
+Place = StabilityGain | Comparison
+
+
 @dataclass(frozen=True)
 class Decided:
     """A verdict, its sentences, and the comparison that decides."""
@@ -306,7 +310,7 @@ class StudyView:
         return metric_name(hypothesis.metric or "") if found is None else metric_of(found)
 
     @property
-    def shown_stability(self) -> tuple[list[object], list[object]]:
+    def shown_stability(self) -> tuple[list[Place], list[Place]]:
         """The registered places at which a variant is shown more stable than the baseline, and those at which less."""
         stability = self.analysis.stability
         gains = () if stability is None else (*stability.gains, *stability.parts)

@@ -130,11 +130,13 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
             _, n, delta, interval, bootstrap, d_z, p = _numbers(comparison, several_levels=len(levels) > 1)
             of = (first.reference_mean, first.reference_sd)
             mean = mean_sd(*(of if comparison is None else (comparison.variant_mean, comparison.variant_sd)))
-            once = {} if comparison is None else {"text": ""}  # the first row of a block names its place
+            place = (_study(study), Cell.name(regime))
+            if comparison is not None:  # the first row of a block names its place
+                place = (replace(place[0], text=""), replace(place[1], text=""))
             cells.append(
                 {
-                    Column("study", "Study", printed=len(studies) > 1): replace(_study(study), **once),
-                    Column("regime", "Regime", printed=regimes): replace(Cell.name(regime), **once),
+                    Column("study", "Study", printed=len(studies) > 1): place[0],
+                    Column("regime", "Regime", printed=regimes): place[1],
                     Column("variant", "Arm"): Cell.name(arm),
                     Column("metric", "Metric", printed=metrics): Cell.of(first.metric, metric_name),
                     Column("mean", "Mean ± SD", "right"): mean.replace(" ", "\N{NO-BREAK SPACE}"),
