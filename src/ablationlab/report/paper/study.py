@@ -316,8 +316,10 @@ class StudyView:
         gains = () if stability is None else (*stability.gains, *stability.parts)
         asked = [gain for gain in gains if gain.registered and gain.reference == self.baseline]
         swept = [c for c in self.analysis.comparisons if is_swept_place(c, self.baseline)]
-        more = [*(g for g in asked if g.outcome == "more-stable"), *(c for c in swept if c.outcome == "better")]
-        less = [*(g for g in asked if g.outcome == "less-stable"), *(c for c in swept if c.outcome == "worse")]
+        more: list[Place] = [g for g in asked if g.outcome == "more-stable"]
+        less: list[Place] = [g for g in asked if g.outcome == "less-stable"]
+        more += [c for c in swept if c.outcome == "better"]
+        less += [c for c in swept if c.outcome == "worse"]
         return more, less
 
     @property
