@@ -461,6 +461,14 @@ def test_the_discussion_of_a_programme_says_what_agrees_what_differs_how_strong_
     assert "The regime slow sets warmup = 7." in differs
 
 
+def test_advice_from_what_was_not_registered_is_called_a_lead_and_a_tie_a_tie(csv_results, untied_results):
+    text = said(document(csv_results.folder, untied_results.folder))
+    assert "Use for now b (not registered: a lead to test), which is provisional." in text
+    assert "A tie with the baseline: untied." in text
+    assert "Of one registered comparison with the baseline on the primary metric, one is shown equivalent." in text
+    assert re.search(r"adopt provisionally: b \(−0\.\d+\) \(not registered: a lead\)\.", str(text))
+
+
 def test_what_differs_between_studies_is_told_of_those_it_is_true_of(programme, tmp_path):
     dropped = study().model_dump(mode="json")["model"] | {"dropout": 0.1}
     last = made(tmp_path / "last", made=study(name="norm-dropout", question="With dropout?", model=dropped))

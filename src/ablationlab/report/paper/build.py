@@ -294,19 +294,21 @@ class Context:
         """The question where it is short, else the name of the studies that ask it."""
         if group[0].question and len(group[0].question) <= 70:
             return group[0].question
-        if len(group) == 1:
-            return group[0].label
-        start = shared_start([study.label for study in group])
-        return f"{start} ({format.count_word(len(group))} studies)" if start else ", ".join(s.label for s in group)
+        many = f" ({format.count_word(len(group))} studies)" if len(group) > 1 else ""
+        return self.group_label(group) + many
 
     def group_table(self, group: Sequence[StudyView]) -> tuple[str, Table, list[Comparison]]:
         """(key, table, comparisons behind it) of a question."""
         return (f"question-{self.groups.index(list(group)) + 1}", *tables.question_table(group))
 
-    def group_name(self, group: Sequence[StudyView]) -> Inline | str:
-        """The studies of a question by their name, or by what their names share."""
+    def group_label(self, group: Sequence[StudyView]) -> str:
+        """The studies of a question by what their names share, or by their names; plain, as captions need it."""
         start = shared_start([study.label for study in group]) if len(group) > 1 else ""
-        return start or self.study_names(group)
+        return start or ", ".join(study.label for study in group)
+
+    def group_name(self, group: Sequence[StudyView]) -> Markup | str:
+        """The same in a sentence."""
+        return self.study_names(group) if len(group) == 1 else self.group_label(group)
 
     def regime_of(self, group: Sequence[StudyView]) -> Markup:
         """`` in tuned``: the regime of a question's decisions, where there are several regimes and one is decided on."""

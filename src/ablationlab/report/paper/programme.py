@@ -231,10 +231,11 @@ class Programme:
             every = [decided for _, decided in found]
             best = max((d.verdict.decision for d in every), key=lambda decision: RANK[decision])
             kept = [d for d in every if d.verdict.decision in _KEPT]
-            kind = _ADVICE.get(best) or ("keep" if 2 * len(kept) >= len(every) else "open")
+            tied = all(d.verdict.decision == Decision.TIE for d in every)
+            kind = _ADVICE.get(best) or ("keep" if 2 * len(kept) >= len(every) else "tie" if tied else "open")
             if kind == "keep":
                 speaking = kept
-            elif kind == "open":
+            elif kind in ("tie", "open"):
                 speaking = [d for d in every if d.verdict.decision not in _KEPT]
             else:
                 speaking = [d for d in every if _ADVICE.get(d.verdict.decision) == kind]
