@@ -199,6 +199,12 @@ def test_metrics_that_are_compared_as_logarithms_differ_in_percent(tmp_path: Pat
     assert row["mean"] == difference(sum(logs) / 3, min(logs), max(logs), log=True).delta
 
 
+@pytest.mark.parametrize("criteria", [[], [{"metric": "validation_loss", "role": "primary"}]])
+def test_a_test_is_called_registered_where_there_are_criteria(tmp_path: Path, criteria: list[dict[str, str]]):
+    partly(tmp_path, 2, criteria=criteria)
+    assert Live(tmp_path).state()["registered"] is bool(criteria)
+
+
 def test_a_study_with_looks_says_when_the_next_one_is(tmp_path: Path):
     partly(tmp_path, 2, design={"looks": [3, 5]})
     note = Live(tmp_path).state()["pairs_note"]

@@ -70,6 +70,7 @@ class Live:
             "finished": bool(results.runs) and not results.interim and not look_pending(results),
             "report": (self.folder / "report.html").is_file(),
             "warnings": self._warnings(results),
+            "registered": results.plan is not None and bool(results.plan.study.criteria),
             "pairs": interim_rows(results),
             "pairs_note": interim_note(results),
             "runs": [_row(run, hues) for run in listed],

@@ -50,6 +50,7 @@
     at("bar").value = state.share;
     at("done").hidden = !state.finished;
     at("interim").hidden = state.finished;
+    at("registered").hidden = !state.registered;
     at("report").hidden = !state.report;
     at("no-report").hidden = state.report;
     const warnings = at("warnings");
