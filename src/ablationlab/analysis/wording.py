@@ -92,6 +92,7 @@ class _Words(Formatter):
         "setting": setting,
         "settings": lambda values: ", ".join(map(setting, values)),
         "list": lambda values: ", ".join(map(str, values)),
+        "method": lambda name: method_name(str(name)),
         "few": lambda values: _few(list(map(str, values))),
     }
 
@@ -222,7 +223,7 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
     CaveatCode.REFUSED_FOR_DIVERGENCE: (
         "Not compared, by the registered rule for diverged runs: {runs}. That they diverged counts under stability."
     ),
-    CaveatCode.OTHER_CORRECTION: "Corrected by Holm's method, not by the registered {registered}: see the deviations.",
+    CaveatCode.OTHER_CORRECTION: "Corrected by Holm's method, not by the registered {registered:method}: see the deviations.",
     CaveatCode.GRID_RATES: (
         "Tuned arms, at the chosen grid rates: how near each arm's best rate lies to the grid may make the difference."
     ),
@@ -395,7 +396,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "at {value:number}, the nearest, {broken} of {seeds} broke on separate seeds."
     ),
     DeviationCode.OTHER_CORRECTION: (
-        "The plan registers the correction {registered}, which is no longer applied: it pools the spreads of the variants, "
+        "The plan registers the {registered:method} correction, which is no longer applied: it pools the spreads of variants, "
         "and few seeds cannot show that these are alike. Holm's correction decides. It keeps the registered alpha whatever "
         "the spreads and shows less where they are alike."
     ),
@@ -685,6 +686,7 @@ _AFTER_PEOPLE: Final[Mapping[str, str]] = {
     "pocock": "Pocock",
     "obrien-fleming": "O'Brien-Fleming",
     "bca": "BCa",
+    "dunnett": "Dunnett",
 }
 
 
@@ -1300,7 +1302,8 @@ def _notes(evidence: Evidence, verdict: VariantVerdict) -> list[str]:
         sentences.append(rate)
     if verdict.decision in ADOPTED and (better := better_variants(evidence.analysis, verdict)):
         verb = "are" if len(better) > 1 else "is"
-        sentences.append(f"Before it, look at {listed(better)}, which {verb} shown better than {evidence.name}.")
+        than = "each of them" if evidence.of_each else evidence.name
+        sentences.append(f"Look first at {listed(better)}, which {verb} shown to be better than {than}.")
     return sentences
 
 
@@ -1707,9 +1710,9 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility | None) -
     else:
         by_decision = grouped((other.decision, str(other.seed)) for other in fragility.changes)
         changes = "; ".join(
-            f"{DECISIONS[decision]} without {_any_of(seeds)}" for decision, seeds in by_decision.items()
+            f"without {_any_of(seeds)}: {DECISIONS[decision]}" for decision, seeds in by_decision.items()
         )
-        yield f"Fragile: the decision would be: {changes}."
+        yield f"Fragile. {capital(changes)}."
     if fragility.left_out and primary is not None and primary.regime == TUNED:
         yield "The best rates are those fitted on all seeds."
     if fragility.stragglers:

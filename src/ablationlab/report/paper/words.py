@@ -141,6 +141,8 @@ class PaperWords:
         """How the variant's value relates to the reference's."""
         if comparison.delta is None:
             return "unknown"
+        if comparison.told_by_medians:
+            return "unstable"
         if difference_of(comparison).zero:
             return "none"
         return "higher" if comparison.delta > 0 else "lower"
@@ -152,7 +154,7 @@ class PaperWords:
     def interval_field(self, comparison: Comparison) -> str:
         """The field of the interval that is shown; nothing where there is none."""
         interval = comparison.main_interval
-        if interval is None or interval.low is None:
+        if interval is None or interval.low is None or comparison.told_by_medians:
             return ""
         return "deciding" if comparison.deciding is not None else f"intervals/{comparison.interval}"
 
