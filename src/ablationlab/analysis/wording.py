@@ -396,7 +396,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "at {value:number}, the nearest, {broken} of {seeds} broke on separate seeds."
     ),
     DeviationCode.OTHER_CORRECTION: (
-        "The plan registers the {registered:method} correction, which is no longer applied: it pools the spreads of variants, "
+        "The plan registers the {registered:method} correction, which is no longer applied: it pools spreads of variants, "
         "and few seeds cannot show that these are alike. Holm's correction decides. It keeps the registered alpha whatever "
         "the spreads and shows less where they are alike."
     ),
