@@ -27,6 +27,7 @@ from ablationlab.analysis import TableOptions, analyze, read_table, wording
 from ablationlab.analysis.verdict import decide
 from ablationlab.core import format
 from ablationlab.core.errors import RecordError, StorageError
+from ablationlab.core.format import plain
 from ablationlab.pipeline import conclude
 from ablationlab.records.analysis import Failure
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
@@ -35,6 +36,7 @@ from ablationlab.records.settings import Calibrate, StudyText
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.convert import compiled
+from ablationlab.report.make import with_analysis
 from ablationlab.report.page.build import page_html
 from ablationlab.report.paper import build as build_module
 from ablationlab.report.paper import study as study_module
@@ -904,3 +906,21 @@ def test_readings_of_diverged_runs_are_neither_means_nor_charts_of_the_last_step
     over_steps = [row for rows in drawn["probe-residual-input"].data.values() for row in rows]
     assert 1e6 in {row["y"] for row in over_steps}
     assert all(math.isfinite(row["y"]) for row in over_steps)
+
+
+def test_the_paper_tells_medians_where_unstable_runs_dominate_a_mean(tmp_path):
+    def exploded(variant: str, regime: str, seed: int) -> dict[str, float]:
+        loss = 2.0 + 0.01 * seed + (0.001 * (seed % 2) if variant != "none" else 0.0)
+        return {
+            "validation_loss": 7000.0 * seed if variant == "none" and seed > 4 else loss,
+            "final_gradient_norm": 1.0,
+        }
+
+    build(tmp_path, study(variants=["none", "layernorm"], seeds=[1, 2, 3, 4, 5, 6]), outcomes=exploded)
+    with_analysis(Results.open(tmp_path), say=lambda text: None)
+    text = plain(prose(tmp_path))
+    assert "12,8" not in text  # the mean, and the difference
+    assert (
+        "With layernorm, validation loss has the median 2.04 against 2.04 nats/token with none, and no difference of means "
+        "is told, because unstable runs dominate the mean: 2 of 6 none runs (6 pairs, p = 0.18)" in text
+    )

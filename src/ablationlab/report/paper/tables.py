@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ablationlab.analysis.wording import SHORT_DECISIONS, difference_of
+from ablationlab.analysis.wording import SHORT_DECISIONS, arm_text, difference_of
 from ablationlab.core.format import DASH, amount, count, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
@@ -128,8 +128,7 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
         for comparison, word in ((None, Cell.of(None)), *rows):
             arm = first.reference if comparison is None else comparison.variant
             _, n, delta, interval, bootstrap, d_z, p = _numbers(comparison, several_levels=len(levels) > 1)
-            of = (first.reference_mean, first.reference_sd)
-            mean = mean_sd(*(of if comparison is None else (comparison.variant_mean, comparison.variant_sd)))
+            mean = arm_text(first if comparison is None else comparison, arm)
             place = (_study(study), Cell.name(regime))
             if comparison is not None:  # the first row of a block names its place
                 place = (replace(place[0], text=""), replace(place[1], text=""))
@@ -190,7 +189,7 @@ def _numbers(comparison: Comparison | None, *, several_levels: bool) -> Row:
     size = None if d_z is None else d_z.estimate
     interval, log = _bootstrap(comparison), comparison.transform == "log"
     bootstrap = DASH
-    if interval is not None:
+    if interval is not None and not comparison.told_by_medians:
         bootstrap = difference(comparison.delta, interval.low, interval.high, log=log).interval
         bootstrap = f"{level(interval.level)}: {bootstrap}" if several_levels else bootstrap
     return (
