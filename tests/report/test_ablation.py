@@ -229,7 +229,7 @@ def test_a_winner_that_another_winner_beats_is_not_recommended(tmp_path: Path):
     assert "Against best: small is worse by 0.395" in text
     small = next(decided for decided in results.verdict.verdicts if decided.variant == "small")
     assert verdict_sentence(results.analysis, results.verdict, small)[0].startswith("small is not the first choice")
-    assert "best, which is shown better than small." in verdict_words(results.analysis, small).recommendation
+    assert "best, which is shown to be better than small." in verdict_words(results.analysis, small).recommendation
 
 
 def test_many_variants_of_one_decision_are_counted_after_those_to_use(tmp_path: Path):

@@ -590,10 +590,10 @@ def _failures(analysis: Analysis, group: AlikeVerdicts) -> str:
         return ""
     if len(group.regimes) == 1:
         return f": {'; '.join(map(failing, rarer))}"
-    kinds = grouped((gain.failure, gain.regime) for gain in rarer)
+    where = grouped((gain.failure, gain.regime) for gain in rarer)
     clauses = [
         f"fewer runs {FAILING.get(kind, 'are unstable')} {at_places(list(dict.fromkeys(regimes)))}"
-        for kind, regimes in kinds.items()
+        for kind, regimes in where.items()
     ]
     return f": {', '.join(clauses)}"
 

@@ -332,10 +332,10 @@ def _about_diverged(diverged: Sequence[Missing], refused: bool) -> list[Caveat]:
 def _unstable_means(dataset: Dataset, planned: PlannedComparison, pairs: Pairs) -> list[Caveat]:
     """Arms whose mean is that of a few unstable runs: no stable run reaches it, and the SD is larger than the median."""
     caveats = []
-    for place, arm in enumerate((planned.variant, planned.reference), start=1):
+    arms = {planned.variant: {seed: a for seed, a, _ in pairs}, planned.reference: {seed: b for seed, _, b in pairs}}
+    for arm, values in arms.items():
         here = [run for run in dataset.runs if (run.variant, run.regime) == (arm, planned.regime)]
         unstable = {run.seed for run in here if run.unstable}
-        values = {pair[0]: pair[place] for pair in pairs}
         if len(values) < 3 or not unstable & values.keys():
             continue
         mean, middle = fmean(values.values()), median(values.values())
@@ -343,8 +343,9 @@ def _unstable_means(dataset: Dataset, planned: PlannedComparison, pairs: Pairs) 
         reached = bool(stable) and min(stable) <= mean <= max(stable)
         if not reached and stdev(values.values()) > abs(middle):
             known = sum(run.unstable is not None for run in here)
-            details = {"median": middle, "unstable": len(unstable), "of": known}
-            caveats.append(Caveat(CaveatCode.UNSTABLE_MEAN, arm, details))
+            caveats.append(
+                Caveat(CaveatCode.UNSTABLE_MEAN, arm, {"median": middle, "unstable": len(unstable), "of": known})
+            )
     return caveats
 
 

@@ -540,7 +540,7 @@ def pair_difference(comparison: Comparison, delta: float) -> str:
 def arm_text(comparison: Comparison, arm: str) -> str:
     """``mean ± SD`` of an arm over its pairs; ``median 3.18`` where a few unstable runs make its mean what it is."""
     if arm in comparison.unstable_means:
-        return f"median {number(comparison.unstable_means[arm].details['median'])}"
+        return filled("median {median:number}", comparison.unstable_means[arm].details)
     if arm == comparison.reference:
         return mean_sd(comparison.reference_mean, comparison.reference_sd)
     return mean_sd(comparison.variant_mean, comparison.variant_sd)
@@ -622,7 +622,7 @@ def unstable_means(comparison: Comparison) -> str:
 
 def _dominated(comparisons: Iterable[Comparison]) -> str:
     arms = {arm: known.details for comparison in comparisons for arm, known in comparison.unstable_means.items()}
-    runs = [f"{count(known['unstable'])} of {count(known['of'])} {arm} runs" for arm, known in arms.items()]
+    runs = [filled("{unstable:count} of {of:count} {arm} runs", {**known, "arm": arm}) for arm, known in arms.items()]
     return f"unstable runs dominate the mean{'s' if len(runs) > 1 else ''}: {listed(runs)}"
 
 
