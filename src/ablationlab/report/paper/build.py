@@ -42,8 +42,8 @@ MOST_ROWS, MOST_DECISIONS, MOST_MEANINGS = 24, 30, 8
 MOST_PROBED = 5
 #: Decisions whose table stands in the text; that of more stands in the appendix.
 MOST_BESIDE = 16
-#: Rows of the appendix's tables that fill a page.
-PAGE_ROWS = 52
+#: Rows that fill a page of the appendix, and those that the head and the caption of a table take of it.
+PAGE_ROWS, TABLE_HEAD = 78, 6
 #: Columns of the table of stability that only its CSV has.
 _ASIDE = ("unstable", "largest_spike_score", "diverged_at", "survival_p")
 #: A number of seeds that nobody would train is no advice.
@@ -185,6 +185,9 @@ class Context:
         replication = study.results.replication
         stability = stability_table(analysis)
         shown, stability_more = (None, 0) if stability is None else stability.without(*_ASIDE).first(MOST_ROWS)
+        decided = min(len(study.decided), MOST_DECISIONS) if len(study.decided) > MOST_BESIDE else 0
+        above = [rows for rows in (len(study.hashes), len(criteria.rows), decided, len(asked.rows)) if rows]
+        room = PAGE_ROWS - (sum(above) + (len(above) + 2) * TABLE_HEAD) % PAGE_ROWS
         effects = analysis.interactions
         factors, factor_more = (None, 0) if effects is None else interaction_table(effects).first(MOST_ROWS)
         at_levels = simple_table(analysis)
@@ -209,7 +212,7 @@ class Context:
             "asked_table": (asked, unprinted),
             "other_table": comparison_table("exploratory", "", study.different, regimes)
             .without("equivalent", "reference_mean", "variant_mean")
-            .first(max(8, min(MOST_ROWS, PAGE_ROWS - len(criteria.rows) - len(asked.rows) - len(study.hashes)))),
+            .first(room if room >= 8 else PAGE_ROWS),
             "replication_tables": ()
             if replication is None
             else (figure_table(replication), direction_table(replication)),
