@@ -176,13 +176,14 @@ class Latex(Typesetter):
         )
         main, appendix = paper.parts()
         cited = "\\bibliography{references}\n" if paper.cited() else ""
+        back = f"\\behind\n{self.blocks(appendix)}" if appendix else ""
         unknown = sorted({sign for sign in bibtex(paper.references) if not sign.isascii() and latex(sign) != sign})
         signs = "".join(f"\\DeclareUnicodeCharacter{{{ord(sign):04X}}}{{{latex(sign)}}}\n" for sign in unknown)
         return (
             f"{layout}{signs}\n\\begin{{document}}\n"
             f"\\front{{{self.words(paper.title)}}}{{{authors}}}{{{self.blocks(paper.abstract).strip()}}}\n\n"
             f"\\medskip\\noindent\\emph{{{self.words(paper.byline)}}}\n\n"
-            f"{self.blocks(main)}\n{cited}\\behind\n{self.blocks(appendix)}\\end{{document}}\n"
+            f"{self.blocks(main)}\n{cited}{back}\\end{{document}}\n"
         )
 
     def words(self, words: Sequence[Inline]) -> str:
