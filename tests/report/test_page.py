@@ -233,9 +233,21 @@ def test_curves_are_smoothed_zoomed_and_drawn_on_a_log_axis(small_seen: Any):
     page.keyboard.down("Shift")
     page.mouse.wheel(0, -400)
     page.keyboard.up("Shift")
-    assert ticks() != plain
+    zoomed = ticks()
+    assert zoomed != plain
+    address = page.evaluate("location.hash")
+    assert "zoom=curve-loss" in address
     page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert ticks() == plain
+    assert "zoom" not in page.evaluate("location.hash")
+    page.evaluate("address => { location.hash = address }", address)  # a link to the view
+    page.wait_for_timeout(1500)
+    assert ticks() == zoomed
+    page.select_option("#curve-tools select[name=axis]", "linear")  # a range belongs to its axis
+    page.select_option("#curve-tools select[name=axis]", "")
+    page.wait_for_timeout(1500)
+    assert ticks() == plain
+    assert "zoom" not in page.evaluate("location.hash")
     page.mouse.move(0, 0)  # lines under the pointer are drawn in other ways
     page.wait_for_timeout(600)
     for name, value, *usual in (("smooth", "10", "0"), ("axis", "log", "linear", "")):

@@ -52,6 +52,7 @@
   /* ---- the view in the address: #PLACE~key=value&key=value, only what is not as the page opens ---- */
   const drawing = { smooth: "0", axis: "" };
   const kinds = ["variants", "seeds", "regimes"];
+  const zooms = new Map(); // by chart: what it is zoomed to, from and to on x, from and to on y
   function place() { return decodeURIComponent(location.hash.slice(1).split("~")[0]); }
   function readView() {
     const given = new URLSearchParams(location.hash.split("~")[1] || "");
@@ -68,6 +69,12 @@
       const wanted = given.get(`only-${choice.name}`) || "";
       if ([...choice.options].some((option) => option.value === wanted)) choice.value = wanted;
     });
+    zooms.clear();
+    for (const zoom of given.getAll("zoom")) {
+      const [key, ...ends] = zoom.split(",");
+      const range = ends.map(Number);
+      if (range.length === 4 && range.every(Number.isFinite) && range[0] < range[1] && range[2] < range[3]) zooms.set(key, range);
+    }
   }
   function writeView() {
     const view = new URLSearchParams();
@@ -75,6 +82,7 @@
     if (drawing.smooth !== "0") view.set("smooth", drawing.smooth);
     if (drawing.axis) view.set("axis", drawing.axis);
     document.querySelectorAll("#comparison-filters select").forEach((choice) => { if (choice.value) view.set(`only-${choice.name}`, choice.value); });
+    for (const [key, range] of zooms) view.append("zoom", [key, ...range.map((end) => Number(end.toPrecision(5)))].join(","));
     const text = String(view);
     const address = `#${encodeURIComponent(place())}${text ? `~${text}` : ""}`;
     if (address !== (location.hash || "#")) history.replaceState(null, "", address);
@@ -192,9 +200,25 @@
     });
     if (old) old.finalize();
     views.set(key, result);
+    await keepZoom(key, result.view);
     const picture = holder.querySelector("svg.marks, svg");
     if (picture) { picture.setAttribute("role", "img"); picture.setAttribute("aria-label", made.alt); }
     markOff();
+  }
+  /* A chart that can be zoomed opens as the address says, and the address follows it. */
+  async function keepZoom(key, view) {
+    let fields;
+    try { fields = view.signal("zoom_tuple_fields"); } catch (error) { return; } // no chart to zoom
+    const [x, y] = ["x", "y"].map((channel) => fields.find((field) => field.channel === channel).field);
+    const range = zooms.get(key);
+    if (range) await view.signal(`zoom_${x}`, range.slice(0, 2)).signal(`zoom_${y}`, range.slice(2)).runAsync();
+    let later;
+    view.addSignalListener("zoom", (name, value) => {
+      if (value[x] && value[y]) zooms.set(key, [...value[x], ...value[y]]);
+      else zooms.delete(key);
+      clearTimeout(later);
+      later = setTimeout(writeView, 200); // browsers refuse an address that changes with every turn of a wheel
+    });
   }
   /* A variant that is switched off keeps its place in legends, struck out as in the selection. */
   function markOff() {
@@ -380,6 +404,7 @@
   filters.forEach((choice) => choice.addEventListener("change", () => { filter(); writeView(); }));
   document.querySelectorAll("#curve-tools select").forEach((choice) => choice.addEventListener("change", () => {
     drawing[choice.name] = choice.value;
+    if (choice.name === "axis") zooms.clear(); // a range of one scale may hold nothing that another can show
     writeView();
     again(Object.keys(charts).filter((key) => charts[key].switched));
   }));
