@@ -191,7 +191,9 @@ def one_arm_broken(variant: str, regime: str, seed: int) -> dict[str, float] | N
 
 #: Of the papers below, the ones that may say a sentence.
 SENTENCES = {
-    "share every batch": {"stable", "untied", "broken"},
+    "share every batch, the token budget and": {"stable", "untied"},
+    "share the planned token budget, their batches, as far as both train, and": {"broken"},
+    "trained on up to": {"broken"},
     "sealed before the first training step": {"stable", "untied", "broken"},
     "Nothing was registered beforehand": {"table"},
     "Whether the arms match in data and budget is not known": {"table"},
@@ -340,12 +342,17 @@ def test_exploratory_results_are_not_called_significant(tmp_path):
     assert "significantly" not in text
 
 
-def test_power_is_not_told_of_arms_that_blew_up(tmp_path):
+def test_power_is_not_told_of_arms_that_blew_up(tmp_path, programme):
     def outcomes(variant: str, regime: str, seed: int) -> dict[str, float]:
         return {"validation_loss": 3000.0 * seed if variant == "layernorm" else 2.0 + 0.1 * seed}
 
-    text = prose(made(tmp_path, outcomes=outcomes))
+    folder = made(tmp_path, outcomes=outcomes)
+    text = prose(folder)
     assert "is detected with 80 % probability" not in text
+    assert "No power is told of the one comparison that decides, because runs were unstable." in text
+    paper = said(document(folder, *programme[:1]))
+    assert "The least powerful of the comparisons that decide and whose runs were all stable is in norm-first." in paper
+    assert "No power is told of one of two comparisons that decide, because runs were unstable." in paper
 
 
 def test_what_pairing_removed_is_told_of_the_primary_metric_with_its_numbers(tmp_path):
@@ -621,6 +628,13 @@ def test_a_programme_has_the_title_and_calls_studies_by_the_names_that_its_text_
     (tmp_path / "own.md").write_text("# Studies\nnorm-first is short\n")
     with pytest.raises(StudyError, match="- my-study: Short training"):
         read_text(tmp_path / "own.md", "own.md")
+
+
+def test_the_title_of_the_shipped_programme_counts_no_studies():
+    """It may be given with any of them."""
+    own = StudyText(**read_text(Path(__file__).parents[2] / "studies" / "embedding-norm.md", "embedding-norm.md"))
+    words = set(re.findall(r"\w+", own.title.lower()))
+    assert not words & {format.count_word(many) for many in range(2, 30)}
 
 
 def test_every_reference_to_a_table_or_figure_has_one(programme, tmp_path):

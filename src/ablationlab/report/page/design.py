@@ -44,6 +44,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
     budgets = [run.budget for run in plan.runs]
     first = budgets[0]
     same = len({(budget.tokens, budget.steps) for budget in budgets}) == 1
+    planned = " planned" if any(run.state == "diverged" for run in results.runs) else ""
     sizes = dict.fromkeys(amount(size) for size in sorted(budget.parameters for budget in budgets))
     preset = None if plan.study.model is None else plan.study.model.preset
     return [
@@ -51,7 +52,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
         (
             "budget of a run",
             f"{amount(first.tokens)} tokens",
-            f"{count(first.steps)} steps, {'equal for all' if same else 'not the same for all'}; {_rates(plan)}",
+            f"{count(first.steps)} steps{planned}, {'equal for all' if same else 'not the same for all'}; {_rates(plan)}",
         ),
         ("parameters", " to ".join(list(sizes)[:: max(1, len(sizes) - 1)]), preset or "own model"),
         ("corpus", plan.corpus.name, _corpus(plan.corpus)),

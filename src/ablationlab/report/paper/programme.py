@@ -199,6 +199,11 @@ class Programme:
         return [d for _, d in self.decided if d.verdict.fragility is not None and d.verdict.fragility.left_out]
 
     @property
+    def unsteady(self) -> list[Comparison]:
+        """The comparisons that decide and whose power is not told, because runs were unstable."""
+        return [comparison for study in self.studies for comparison in study.unsteady]
+
+    @property
     def blind(self) -> tuple[list[StudyView], list[StudyView]]:
         """Studies whose least powerful comparison misses the smallest effect that matters, and all of which that is known."""
         known = [study for study in self.studies if study.powers and study.powers[0][0].smallest_effect is not None]

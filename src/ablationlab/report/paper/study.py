@@ -301,6 +301,11 @@ class StudyView:
         return bool(tokens) and all(len(budgets) == 1 for budgets in tokens.values())
 
     @property
+    def cut_short(self) -> bool:
+        """Whether a run diverged, and so ended before its budget."""
+        return any(run.state == "diverged" for run in self.results.runs)
+
+    @property
     def hypotheses(self) -> Mapping[str, HypothesisVerdict]:
         return self.verdict.hypotheses
 
@@ -659,10 +664,14 @@ class StudyView:
     @property
     def powers(self) -> list[tuple[Power, Comparison]]:
         """Power of the comparisons that decide, of arms whose runs were all stable; the least powerful first."""
-        calm = [c for c in self.primaries if self.calm(c)]
-        by_id = {c.id: c for c in [c for c in calm if c.label == "registered"] or calm}
+        by_id = {c.id: c for c in self.registered_primaries if self.calm(c)}
         found = [(power, by_id[power.comparison]) for power in self.analysis.power if power.comparison in by_id]
         return sorted(found, key=lambda item: -item[0].detectable_80)
+
+    @property
+    def unsteady(self) -> list[Comparison]:
+        """The comparisons that decide and whose power is not told, because runs were unstable."""
+        return [c for c in self.registered_primaries if not self.calm(c)]
 
     @property
     def deviations(self) -> list[Deviation]:
