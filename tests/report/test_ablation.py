@@ -277,9 +277,22 @@ def test_a_variant_that_did_not_diverge_is_not_said_to_have(tmp_path: Path):
         "layernorm looks worse, but one seed stands out and widens the interval too much to show it: look at its runs."
         in text
     )
-    assert "rmsnorm diverged on seeds where the baseline did not" in text
+    assert "rmsnorm diverged on one seed where the baseline did not" in text
     assert "layernorm diverged" not in text
     assert text.count("Keep the baseline (none) for now.") == 1
+
+
+def test_seeds_on_which_variants_diverge_alone_are_counted(tmp_path: Path):
+    def ended(variant: str, regime: str, seed: int):
+        if seed <= {"layernorm": 1, "rmsnorm": 2}.get(variant, 0):
+            return None
+        return {"validation_loss": 2.0 + 0.003 * ((seed * 7 + len(variant)) % 5) + 0.04 * (seed * len(variant) % 3)}
+
+    build(tmp_path, study(variants=["none", "layernorm", "rmsnorm"]), outcomes=ended)
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    assert {verdict.reason for verdict in results.verdict.verdicts} == {"variant-diverged"}
+    text = answer(results.analysis, results.verdict)
+    assert "each diverged on one to two seeds where the baseline did not" in text
 
 
 def test_beside_a_variant_to_use_nobody_is_told_to_keep_the_baseline(tmp_path: Path):

@@ -24,6 +24,7 @@ from ablationlab.analysis.wording import (
     name_of,
     the_baseline,
     used_in,
+    where_alone,
 )
 from ablationlab.core.format import count, with_unit
 from ablationlab.core.grouping import grouped
@@ -266,7 +267,8 @@ def group_sentence(
         case Decision.KEEP_PROVISIONALLY:
             return (
                 keep,
-                f"{worse} diverged {_alone_in(analysis, first)}, and nothing that is shown outweighs it.",
+                f"{worse} {'each ' if several else ''}diverged {_alone_in(analysis, group)}, and nothing that is shown "
+                "outweighs it.",
             )
         case Decision.KEEP_BASELINE:
             verb = "are" if several else "is"
@@ -319,11 +321,10 @@ def _deciding(analysis: Analysis, decided: VariantVerdict) -> str:
     return metric_name(analysis.primary) if found is None else name_of(found)
 
 
-def _alone_in(analysis: Analysis, decided: VariantVerdict) -> str:
-    """Where a variant diverged alone; arms that share no seed have only runs."""
-    main = main_comparison(analysis, decided)
-    unpaired = main is not None and main.design == "unpaired"
-    return "in some of its runs" if unpaired else "on seeds where the baseline did not"
+def _alone_in(analysis: Analysis, group: AlikeVerdicts) -> str:
+    """Where each variant diverged alone."""
+    arms = (gather(analysis, decided.variant, regime) for decided in group.verdicts for regime in group.regimes)
+    return where_alone(*arms)
 
 
 def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: bool) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from ablationlab.analysis.verdict.hypotheses import comparisons_of, smoother_tra
 from ablationlab.core.format import (
     Difference,
     count,
+    count_word,
     counted,
     difference,
     fixed,
@@ -1043,7 +1044,7 @@ def _because(evidence: Evidence, reason: Reason) -> tuple[str, ...]:
         case Reason.SURVIVORS_ONLY:
             return (
                 f"{the_metric} is compared on the runs that survived, which does not outweigh that {evidence.name} diverged "
-                f"or ended without a number {_where_alone(evidence)}"
+                f"or ended without a number {where_alone(evidence)}"
                 + (f", and that {_only_its_runs(evidence)}." if evidence.variant_missing else "."),
             )
         case Reason.BASELINE_SURVIVORS_ONLY:
@@ -1105,14 +1106,16 @@ def _tie_but_for(evidence: Evidence) -> str:
 
 
 def _diverged_alone(evidence: Evidence) -> str:
-    return f"{evidence.subject} diverged {_where_alone(evidence)}, and nothing that is shown outweighs it."
+    return f"{evidence.subject} diverged {where_alone(evidence)}, and nothing that is shown outweighs it."
 
 
-def _where_alone(evidence: Evidence) -> str:
-    """Where the variant diverged and the baseline did not; arms without a common seed have no such place."""
-    if evidence.unpaired:
-        return f"in {counted(evidence.variant_diverged, 'run')}"
-    return f"on {counted(evidence.variant_diverged, 'seed')} where the baseline did not"
+def where_alone(*arms: Evidence) -> str:
+    """Where variants diverged and the baseline did not; arms without a common seed have no such place."""
+    fewest, most = min(arm.variant_diverged for arm in arms), max(arm.variant_diverged for arm in arms)
+    span = "" if fewest == most else f"{count_word(fewest)} to "
+    if arms[0].unpaired:
+        return f"in {span}{counted(most, 'run')}"
+    return f"on {span}{counted(most, 'seed')} where the baseline did not"
 
 
 def _fails_more(evidence: Evidence) -> str:
