@@ -242,6 +242,27 @@ def test_no_sentence_and_no_cell_tells_a_mean_of_exploded_losses(exploded: Resul
     assert "medians over six seeds" in texts[1]
 
 
+def test_what_it_takes_to_decide_on_an_arm_names_no_other_arms_runs(tmp_path):
+    def ended(variant: str, regime: str, seed: int) -> dict[str, float]:
+        loss = 2.0 + 0.01 * seed + (0.1 * (seed % 2) if variant != "none" else 0.0)
+        broken = {"none": seed > 4, "layernorm": seed > 5}.get(variant, False)
+        return {"validation_loss": 7000.0 * seed if broken else loss, "final_gradient_norm": 1.0}
+
+    build(tmp_path, study(variants=["none", "layernorm", "rmsnorm"], seeds=[1, 2, 3, 4, 5, 6]), outcomes=ended)
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    told = wording.needs_told_once(results.analysis, results.verdict.verdicts)
+    assert {line.verdicts[0].variant: line.text.partition(": ")[2] for line in told if len(line.verdicts) == 1} == {
+        "layernorm": "1 of 6 layernorm runs and 2 of 6 none runs.",
+        "rmsnorm": "2 of 6 none runs.",
+    }
+
+
+def test_the_ledger_in_tables_says_how_far_runs_that_diverged_match(broken_results, untied_results):
+    said = "Runs that diverged match up to the step at which they did."
+    assert said in statistics_markdown(broken_results)
+    assert said not in statistics_markdown(untied_results)
+
+
 def test_a_mean_that_unstable_runs_do_not_move_is_told(tmp_path):
     """One run of the baseline spikes on its way, and ends as the others do."""
 

@@ -404,12 +404,14 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
         "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences per pass. "
         "Not matched: training time."
     )
+    assert "diverged" not in said
     folder = bench.results.run(bench.record("none").id)
     drifted = bench.record("none").model_copy(update={"drift": ACCEPTED})
     folder.record.unlink()
     drifted.create(folder.record)
     folder.result.unlink()
-    bench.finish(drifted)
+    bench.finish(drifted, status="diverged")
     said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
-    assert "stack width and threads. Layout" in said
+    assert "threads. Runs that diverged match up to the step at which they did. Layout" in said
+    assert "stack width and threads. " in said
     assert "Drift was accepted, so layout and versions were not compared" in said

@@ -618,12 +618,10 @@ def measured(comparison: Comparison) -> str:
 
 def unstable_means(comparison: Comparison) -> str:
     """``unstable runs dominate the mean: 30 of 48 none runs``"""
-    return _dominated([comparison])
-
-
-def _dominated(comparisons: Iterable[Comparison]) -> str:
-    arms = {arm: known.details for comparison in comparisons for arm, known in comparison.unstable_means.items()}
-    runs = [filled("{unstable:count} of {of:count} {arm} runs", {**known, "arm": arm}) for arm, known in arms.items()]
+    runs = [
+        filled("{unstable:count} of {of:count} {arm} runs", {**known.details, "arm": arm})
+        for arm, known in comparison.unstable_means.items()
+    ]
     return f"unstable runs dominate the mean{'s' if len(runs) > 1 else ''}: {listed(runs)}"
 
 
@@ -1586,8 +1584,7 @@ def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> list[str]:
     sds = [known.primary.delta_sd for known, _ in asked if known.primary is not None]
     spreads = _span([number(sd) for sd in sorted(sd for sd in sds if sd is not None)])
     if primary.told_by_medians:
-        arms = _dominated(known.primary for known, _ in asked if known.primary is not None)
-        return [f"More seeds will hardly decide it, because {arms}."]
+        return [f"More seeds will hardly decide it, because {unstable_means(primary)}."]
     if min(need.seeds_for_difference or MOST_SEEDS for _, need in asked) >= MOST_SEEDS:
         least = _fresh([need.seeds_for_difference for _, need in asked])
         return [
@@ -1833,7 +1830,7 @@ def _same_need(evidence: Evidence, needs: Needs) -> tuple[object, ...]:
         primary.metric,
         primary.smallest_effect,
         primary.sample,
-        primary.told_by_medians,
+        unstable_means(primary) if primary.told_by_medians else None,
         evidence.unpaired,
     )
 
@@ -1953,8 +1950,11 @@ def ledger_of(analysis: Analysis) -> str:
     if analysis.ledger is None:
         return ""
     runs = () if analysis.stability is None else analysis.stability.runs
-    early = " Runs that diverged match up to the step at which they did."
-    return ledger_words(analysis.ledger) + (early if any(run.state == "diverged" for run in runs) else "")
+    return ledger_words(analysis.ledger) + _early(run.state == "diverged" for run in runs)
+
+
+def _early(diverged: Iterable[bool]) -> str:
+    return " Runs that diverged match up to the step at which they did." if any(diverged) else ""
 
 
 def ledger_words(check: LedgerCheck) -> str:
@@ -2008,8 +2008,9 @@ def _more(share: float) -> str:
 def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
     """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
     ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
+    early = _early(result.status == "diverged" for _, result in ended)
     if any(record.recipe is None for record, _ in ended):
-        return f"Ledger: {ledger_words(reported_inputs(plan, {result.id: result for _, result in ended}))}"
+        return f"Ledger: {ledger_words(reported_inputs(plan, {result.id: result for _, result in ended}))}{early}"
     layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
     drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
     check = planned_inputs(plan, pairs)
@@ -2017,7 +2018,7 @@ def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
     last = same.pop() if drift else "versions"
     matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
     made = f"{several(pairs, 'variant-baseline pair')} {_match(pairs)} in {matching}"
-    text = f"Ledger: {made}. Layout: {'; '.join(layouts)}.{_differ(check)}"
+    text = f"Ledger: {made}.{early} Layout: {'; '.join(layouts)}.{_differ(check)}"
     if drift:
         text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
     return text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
-from ablationlab.analysis.wording import DECISIONS, difference_of, ledger_words
+from ablationlab.analysis.wording import DECISIONS, difference_of, ledger_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, printable, setting, several
@@ -148,7 +148,7 @@ def statistics_markdown(results: Results) -> str:
     parts += ["## Every interval and test", method_table(analysis).markdown()]
     parts += ["## Deviations from the registration", _deviations(analysis)]
     if analysis.ledger is not None:
-        parts += ["## Ledger", markdown(ledger_words(analysis.ledger))]
+        parts += ["## Ledger", markdown(ledger_of(analysis))]
     if results.problems:
         parts += ["## Damaged files", _bullets([f"{damage.file}: {damage.text}" for damage in results.problems])]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"

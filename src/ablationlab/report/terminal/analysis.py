@@ -13,7 +13,7 @@ from ablationlab.analysis import wording
 from ablationlab.analysis.comparisons import TIMED
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import Scale, StudyTrend
-from ablationlab.analysis.wording import DECISIONS, ledger_words
+from ablationlab.analysis.wording import DECISIONS, ledger_of
 from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import Replication, words
@@ -96,7 +96,7 @@ def analysis_view(analysis: Analysis, verdict: Verdict, *, everything: bool = Fa
     if analysis.evaluation is not None and analysis.evaluation.notes:
         yield _lines("Scores of tasks", list(map(wording.evaluation_note, analysis.evaluation.notes)))
     if analysis.ledger is not None:
-        yield _lines("Ledger", [ledger_words(analysis.ledger)])
+        yield _lines("Ledger", [ledger_of(analysis)])
     yield ""
     yield from verdict_view(analysis, verdict)
 
