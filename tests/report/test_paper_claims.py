@@ -59,8 +59,42 @@ def test_every_claim_points_to_a_field_that_holds_its_value(tmp_path):
         there = at(records[claim["file"]], claim["field"])
         if not isinstance(there, dict | list):
             assert claim["value"] == there, claim
+        assert claim["value"] is not None, claim
         assert claim["text"] in claim["sentence"], claim
         assert claim["command"].startswith("ablationlab ")
+
+
+def test_a_number_that_no_field_prints_has_the_value_that_is_printed():
+    printed = {
+        "11": 11,
+        "1,204": 1204,
+        "−0.22": -0.22,
+        "1.00": 1.0,
+        "12\u202f%": 0.12,
+        "2×10⁻³": 0.002,
+        "3.11.7": "3.11.7",
+    }
+    assert {text: sources._printed(text) for text in printed} == printed
+
+
+def test_a_rate_of_one_arm_names_the_rates_of_that_arm(tmp_path):
+    sweep = {"lr": [0.001, 0.01], "variant_lr": {"layernorm": [0.01, 0.1]}, "selection_seeds": [91]}
+    folder = made(tmp_path, made=study(sweep=sweep))
+    fields = {claim["text"]: claim["field"] for claim in claims_of(folder) if "/study/sweep/" in claim["field"]}
+    plan = json.loads((folder / "plan.lock").read_text())
+    assert {text: at(plan, fields[text]) for text in ("0.001", "0.01", "0.1")} == {
+        "0.001": 0.001,
+        "0.01": 0.01,
+        "0.1": 0.1,
+    }
+
+
+def test_tables_name_records_and_no_file_that_a_programme_lacks(programme):
+    tables = json.loads(claims_json(document(*programme)))["tables"]
+    assert {"arms", "studies", "hashes"} <= {table["table"] for table in tables}
+    for table in tables:
+        assert table["rows"], table
+        assert "csv" not in table
 
 
 def test_a_number_of_a_verdicts_sentence_stands_in_the_part_that_its_claim_names(tmp_path):
@@ -73,8 +107,8 @@ def test_a_number_of_a_verdicts_sentence_stands_in_the_part_that_its_claim_names
     for bound in (comparison["deciding"]["low"], comparison["deciding"]["high"]):
         assert found[f"{bound:+.3f}".replace("-", "−")]["value"] == bound
     for claim in claims:
-        if claim["value"] is not None:
-            assert at(json.loads((folder / claim["file"]).read_text()), claim["field"]) == claim["value"]
+        there = at(json.loads((folder / claim["file"]).read_text()), claim["field"])
+        assert isinstance(there, dict) or there == claim["value"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison, Seed
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
-from ablationlab.records.settings import StudyText
+from ablationlab.records.settings import StudyText, Sweep
 from ablationlab.records.verdict import Decision, Need, VariantVerdict
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
@@ -151,6 +151,7 @@ class Context:
             "programme": self.programme,
             "analyses": [study.analysis for study in studies],
             "plans": [study.plan for study in studies if study.plan is not None],
+            "sealed": [part for s in studies for part in (s.plan, s.analysis, s.verdict) if part is not None],
             "all_norms": {norm for study in studies for norm in study.norms},
             "total_runs": sum(len(study.results.runs) for study in studies),
             "sizes": runs if len({run.budget.parameters for run in runs}) > 1 or one else runs[:1],
@@ -241,6 +242,13 @@ class Context:
 
     def equivalence(self, study: StudyView) -> bool:
         return any(comparison.equivalence is not None for comparison in study.asked)
+
+    def rate_field(self, sweep: Sweep, rate: float) -> str:
+        """Where a sweep holds a rate: among those of all arms, or of the first arm that has it among its own."""
+        if rate in sweep.lr:
+            return f"lr/{sweep.lr.index(rate)}"
+        arm, rates = next((arm, rates) for arm, rates in sweep.variant_lr.items() if rate in rates)
+        return f"variant_lr/{arm}/{rates.index(rate)}"
 
     # Results
 

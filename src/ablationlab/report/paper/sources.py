@@ -74,7 +74,10 @@ class Sources:
         study, file, pointer, command = self._places[id(part)]
         field_value = part
         for key in filter(None, field.split("/")):
-            field_value = field_value[key] if isinstance(field_value, Mapping) else getattr(field_value, key)
+            if isinstance(field_value, tuple):
+                field_value = field_value[int(key)]
+            else:
+                field_value = field_value[key] if isinstance(field_value, Mapping) else getattr(field_value, key)
             pointer += "/" + key.replace("~", "~0")
         return NumberSource(study, file, pointer, _plain(field_value) if value is None else value, command)
 
@@ -108,7 +111,7 @@ class Sources:
         It is the field that prints so, of *part* or of what that was made from. Of several such fields, it is that of the
         unit *after* the number, of the arms and regimes that the sentence names *before* it, the last one first, and the
         one beside *last*, the field of the number before it. Where they hold different values still, or none prints so, it
-        is what holds them all: *field*, or the part itself.
+        is what holds them all, with the number as it is printed: *field*, or the part itself.
         """
         named = [found[0] for found in self.names(part).finditer(before)]
         named = list(dict.fromkeys(reversed(named)))
@@ -125,8 +128,10 @@ class Sources:
             if found:
                 if len({leaf.value for leaf in found}) == 1:
                     return dataclasses.replace(source, field=source.field + found[0].pointer, value=found[0].value)
-                return dataclasses.replace(source, field=source.field + _shared([leaf.pointer for leaf in found]))
-        return self.of(part, field)
+                shared = _shared([leaf.pointer for leaf in found])
+                return dataclasses.replace(source, field=source.field + shared, value=_printed(text))
+        source = self.of(part, field)
+        return source if source.value is not None else dataclasses.replace(source, value=_printed(text))
 
     def of_text(self, text: str, part: object) -> Iterator[tuple[int, int, NumberSource]]:
         """(start, end, source) of what a sentence about *part* quotes from a text of the record that has digits."""
@@ -309,6 +314,18 @@ def _prints_as(value: float, text: str) -> bool:
     return any(abs(abs(size) - float(digits) * scale) <= half for size in sizes)
 
 
+def _printed(text: str) -> int | float | str:
+    """A number as it is printed, a share of what is in percent; a text where it is no number."""
+    digits, _, power = text.removesuffix("\u202f%").replace(",", "").replace("−", "-").partition("×10")
+    try:
+        size = float(digits) * (10.0 ** int(power.translate(_SUPERSCRIPTS)) if power else 1.0)
+    except ValueError:
+        return text
+    if text.endswith("%"):
+        return size / 100
+    return int(size) if size.is_integer() and "." not in digits else size
+
+
 def _reads(value: float, text: str) -> bool:
     """Whether a value that prints as *text* has its sign, and is itself the share where that is in percent."""
     share = not text.endswith("%") or round(abs(100 * value)) == round(float(text.strip("+−\u202f%").replace(",", "")))
@@ -376,8 +393,7 @@ def _claims(document: PaperDocument) -> Iterator[dict[str, Any]]:
 def _tables(document: PaperDocument) -> Iterator[dict[str, Any]]:
     for block in document.body:
         if isinstance(block, Float) and isinstance(block.body, Table):
-            rows = list(map(_place, block.rows))
-            yield {"table": block.key, "csv": f"tables/{block.body.key}.csv", "rows": rows}
+            yield {"table": block.key, "rows": list(map(_place, block.rows))}
 
 
 def _place(source: NumberSource) -> str:
