@@ -14,6 +14,8 @@ import pytest
 
 from ablationlab import pipeline
 from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import recommendations
 from ablationlab.core.errors import MismatchError, RecordError
 from ablationlab.pipeline import conclude
 from ablationlab.records import seal, storage
@@ -158,7 +160,10 @@ def test_an_altered_file_is_accepted_on_request_as_a_deviation_that_stays(folder
     analysis.replace(folder / "analysis.json")
     again = conclude(folder)[0]  # what was accepted once is known by its hash
     assert again.altered == analysis.altered
+    why = "Criteria were registered, but records are not as they were sealed (see the deviations), so "
+    assert recommendations(again, decide(again))[-1].startswith(f"{why}every verdict here is exploratory")
     page = make_report(folder, parts=["page"], say=lambda text: None)[0].read_text()
+    assert f"{why}nothing counts as registered" in page
     assert "altered-records" in page
     assert f"runs/{RUN}/{name}" in page
     (folder / "runs" / RUN / "metrics.jsonl").write_text("another change")

@@ -1857,11 +1857,33 @@ def recommendations(
     told = [SharedSentences(members, " ".join(texts)) for members, texts in lines.items()]
     advice_lines = verdict_lines(told, verdict.verdicts)
     leads = [decided.label == "exploratory" for decided in verdict.verdicts]
-    if any(leads):
+    if all(leads) and (why := why_not_registered(analysis)):
+        advice_lines.append(
+            f"Criteria were registered, but {why}, so every verdict here is exploratory: treat it as a lead to be tested "
+            "again."
+        )
+    elif any(leads):
         what = "Nothing of this was" if all(leads) else "Not all of this was"
         which = "it as a lead" if all(leads) else "the exploratory verdicts as leads"
         advice_lines.append(f"{what} registered beforehand: treat {which} to be tested again.")
     return advice_lines
+
+
+#: What keeps a registration from holding.
+_BROKEN: Final[Mapping[DeviationCode, str]] = {
+    DeviationCode.TAMPERED_PLAN: "plan.lock was changed after it was sealed",
+    DeviationCode.ALTERED_RECORDS: "records are not as they were sealed (see the deviations)",
+    DeviationCode.NOT_A_LOOK: "this is not a planned look",
+    DeviationCode.EXTENDED: "seeds were added that no design had planned",
+}
+
+
+def why_not_registered(analysis: Analysis) -> str:
+    """Why criteria that a plan registered do not count as such, in clauses; nothing where they do, or none were."""
+    codes = {deviation.code for deviation in analysis.deviations}
+    return (
+        "" if DeviationCode.NO_CRITERIA in codes else " and ".join(_BROKEN[code] for code in _BROKEN if code in codes)
+    )
 
 
 # --- sweeps ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import corrections as adjusted_means
-from ablationlab.analysis.wording import name_of
+from ablationlab.analysis.wording import name_of, why_not_registered
 from ablationlab.core.format import count, count_word, number, part, percent, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import LedgerInput
@@ -44,6 +44,8 @@ def rules(results: Results) -> str:
     """When the rules of the verdict were fixed, and which metric decides."""
     if results.plan is None:
         text = "The runs come from a table, so nothing was registered before training"
+    elif results.analysis is not None and not registered(results) and (why := why_not_registered(results.analysis)):
+        text = f"Criteria were registered, but {why}, so nothing counts as registered"
     elif not results.sealed:
         text = "plan.lock was changed after it was sealed, so nothing counts as registered"
     elif not registered(results):
