@@ -402,7 +402,7 @@ def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_p
     out = tmp_path / "results"
     code, output, _ = cli("plan", study, "--out", out, "--device", "cpu")
     assert code == 0
-    assert "8 runs in" in output
+    assert "8 runs, " in output
     assert "Looks, by number of seeds" in output
     code, output, error = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
     assert code == 0, error

@@ -78,7 +78,7 @@ def test_a_variant_that_is_worse_never_reaches_the_baselines_loss(tmp_path):
     efficiency = reading(found, "efficiency")
     assert efficiency.reached == 0
     assert efficiency.estimate == pytest.approx(1.25, rel=1e-2)
-    row = next(row for row in reading_table(found, 1).rows if row[2].value == "efficiency")
+    row = next(row for row in reading_table(found, 1, ()).rows if row[2].value == "efficiency")
     assert "not reached (0 of 5 seeds)" in [cell.text for cell in row]
 
 
@@ -86,7 +86,7 @@ def test_arms_on_other_text_are_not_read(tmp_path):
     found = made(tmp_path, variants={"none": {}, "bytes": {"data": {"tokenizer": "byte"}}})
     assert {item.gap for item in found.readings} == {ReadingGap.OTHER_TEXT}
     assert "validation curve" in reading_text(found)
-    table = reading_table(found, 1)
+    table = reading_table(found, 1, ())
     assert table.rows == ()
     assert "the arms train on other text" in table.note
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ablationlab.analysis.wording import method_name
 from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
 from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try
 from ablationlab.records.settings import Calibrate, Study, registered_alpha
@@ -110,6 +109,7 @@ def amendment_line(amendment: Amendment) -> str:
 
 def levels_line(study: Study) -> str:
     """The design of a study: where it looks, and what a p-value of the paired t-test must reach at each look."""
+    from ablationlab.analysis.wording import method_name
     from ablationlab.stats.sequential import Looks
 
     design = study.design
