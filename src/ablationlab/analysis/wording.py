@@ -1839,6 +1839,7 @@ def recommendations(
     analysis: Analysis, verdict: Verdict, reasons: Mapping[tuple[str, str], Sentences] | None = None
 ) -> list[str]:
     """What to do with every variant and regime, then what it takes to decide; what holds for several of them, once.
+    What is registered comes first; beside it, what is exploratory is marked.
 
     *reasons*: what was said already, by variant and regime, and is not repeated.
     """
@@ -1851,11 +1852,15 @@ def recommendations(
         advice = _sentences(partial(_advised, verdict=decided, used=used), evidence)
         new = [i for i, sentence in enumerate(advice.own) if known is None or sentence not in known.own]
         advised.append((decided, Sentences(tuple(advice.own[i] for i in new), tuple(advice.each[i] for i in new))))
-    lines: dict[tuple[VariantVerdict, ...], list[str]] = {}
-    for shared in (*told_once(advised), *needs_told_once(analysis, verdict.verdicts)):
-        lines.setdefault(shared.verdicts, []).append(shared.text)
-    told = [SharedSentences(members, " ".join(texts)) for members, texts in lines.items()]
-    advice_lines = verdict_lines(told, verdict.verdicts)
+    advice_lines: list[str] = []
+    by_label = grouped((decided.label, (decided, sentences)) for decided, sentences in advised)
+    for label in sorted(by_label, key=lambda label: label != "registered"):
+        mine, lines = by_label[label], dict[tuple[VariantVerdict, ...], list[str]]()
+        for shared in (*told_once(mine), *needs_told_once(analysis, [decided for decided, _ in mine])):
+            lines.setdefault(shared.verdicts, []).append(shared.text)
+        lead = ", exploratory" if label == "exploratory" and len(by_label) > 1 else ""
+        for members, texts in lines.items():
+            advice_lines.append(f"{names_of(members, verdict.verdicts)}{lead}: {' '.join(texts)}")
     leads = [decided.label == "exploratory" for decided in verdict.verdicts]
     if all(leads) and (why := why_not_registered(analysis)):
         advice_lines.append(

@@ -228,6 +228,14 @@ def test_an_unregistered_regime_is_judged_as_exploratory():
     assert "leads to be tested again" in recommendations(made, verdict)[-1]
 
 
+def test_recommendations_begin_with_what_is_registered_and_mark_what_is_not():
+    hot = comparison(regime="hot", role=None, label="exploratory", **BETTER)
+    made = analysis(hot, comparison(**BETTER), regimes=("hot", "default"))
+    registered, lead, _ = recommendations(made, decide(made))
+    assert registered.startswith("layernorm (default): Adopt layernorm provisionally")
+    assert lead.startswith("layernorm (hot), exploratory: Adopt layernorm provisionally")
+
+
 def test_a_verdict_is_a_pure_function_and_survives_the_disk(tmp_path):
     made = analysis(comparison(**EQUAL))
     first, second = decide(made), decide(made)
