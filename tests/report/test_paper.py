@@ -924,3 +924,16 @@ def test_the_paper_tells_medians_where_unstable_runs_dominate_a_mean(tmp_path):
         "With layernorm, validation loss has the median 2.04 against 2.04 nats/token with none, and no difference of means "
         "is told, because unstable runs dominate the mean: 2 of 6 none runs (6 pairs, p = 0.18)" in text
     )
+    several = document(tmp_path, made(tmp_path / "other", made=study(name="other", question="Another?")))
+    rows = [
+        row
+        for block in several.body
+        if isinstance(block, Float) and block.key == "question-1"
+        for row in block.body.rows
+    ]
+    assert [row[4].text for row in rows] == [
+        "median\N{NO-BREAK SPACE}2.04",
+        "2.036\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.019",
+    ]
+    assert {cell.text for cell in rows[1][7:11]} == {"–"}
+    assert "Where unstable runs dominate a mean, the median stands instead, and no difference." in said(several)

@@ -502,6 +502,19 @@ def test_the_discussion_of_a_programme_says_what_agrees_what_differs_how_strong_
     assert "The regime slow sets warmup = 7." in differs
 
 
+def test_a_difference_between_sizes_is_told_with_what_is_shown_at_each_end(programme, tmp_path):
+    """A variant of which neither is shown is left out."""
+    model = study().model_dump(mode="json")["model"] | {"width": 32}
+    wide = made(tmp_path, made=study(name="norm-wide", question="Does it help?", model=model), outcomes=shifted(0, 0.1))
+    (differs,) = paragraphs_of(document(programme[0], wide), "What differs.")
+    ends = r"goes from \+0\.\d+ \(shown worse\) to \S+\snats/token \(not shown either way\) with layernorm\."
+    assert re.search(ends, differs)
+    narrow = made(
+        tmp_path / "narrow", made=study(name="norm-narrow", question="Does it help?"), outcomes=shifted(0, 0.1)
+    )
+    assert paragraphs_of(document(narrow, wide), "What differs.") == [""]
+
+
 def test_advice_from_what_was_not_registered_is_called_a_lead_and_a_tie_a_tie(csv_results, untied_results):
     text = said(document(csv_results.folder, untied_results.folder))
     assert "Use for now b (not registered: a lead to test), which is provisional." in text

@@ -142,7 +142,8 @@ class Programme:
     def by_size(
         self, group: Sequence[StudyView]
     ) -> tuple[StudyView, StudyView, list[tuple[Comparison, Comparison]]] | None:
-        """The studies of one question with the smallest and the largest models, and each variant's comparisons in them."""
+        """The studies of one question with the smallest and the largest models, and each variant's comparisons in them,
+        where one of the two is shown."""
         trained = sorted((s for s in group if s.trained is not None), key=_parameters)
         if len(trained) < 2 or _parameters(trained[0]) == _parameters(trained[-1]):
             return None
@@ -153,7 +154,11 @@ class Programme:
             for c in small.registered_primaries
             if (c.variant, c.regime, c.metric) in last
         ]
-        known = [pair for pair in pairs if all(c.delta is not None for c in pair)]
+        known = [
+            pair
+            for pair in pairs
+            if all(c.delta is not None for c in pair) and any(c.outcome in ("better", "worse") for c in pair)
+        ]
         return (small, large, known) if known else None
 
     def by_regime(self, study: StudyView) -> list[tuple[tuple[str, str], list[tuple[Comparison, Comparison]]]]:

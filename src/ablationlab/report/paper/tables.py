@@ -186,7 +186,7 @@ def _numbers(comparison: Comparison | None, *, several_levels: bool) -> Row:
     if comparison is None:
         return (Cell.of(None),) * 7
     shown, d_z = difference_of(comparison), comparison.effects.get("d_z") or comparison.effects.get("g")
-    size = None if d_z is None else d_z.estimate
+    size = None if d_z is None or comparison.told_by_medians else d_z.estimate
     interval, log = _bootstrap(comparison), comparison.transform == "log"
     bootstrap = DASH
     if interval is not None and not comparison.told_by_medians:
