@@ -141,6 +141,23 @@ def test_without_an_effect_that_is_shown_the_answer_says_so(tmp_path):
     )
 
 
+def test_an_effect_at_one_level_does_not_read_as_a_contradiction_of_the_average(tmp_path):
+    def outcome(variant, regime, seed):
+        place, init = test_interactions.CELLS[regime]
+        noise = np.random.default_rng([seed, place, init]).normal(0, 0.5 if init else 0.001)
+        return {"validation_loss": 5.0 + 0.1 * seed + (noise + 0.05 * place if variant != "none" else 0.0)}
+
+    build(tmp_path, study(regimes=test_interactions.REGIMES), outcomes=outcome)
+    text = plain(crossed(analyze(read_results(tmp_path))))
+    assert (
+        "neither token_init_std nor place is shown to change the difference from none in validation loss on average."
+        in text
+    )
+    assert "At token_init_std 0.02 alone, from place sum to token it rises by 0.0499 nats/token (layernorm)." in text
+    assert text.endswith("Whether the effect differs between levels of the other setting is not shown.")
+    assert "No interaction" not in text
+
+
 def direction(outcome: str, variant: str = "geglu", regime: str = "default") -> ReplicatedDirection:
     published = PublishedDirection(
         metric="validation_loss", variant=variant, sign="lower", published_as="better", regime=regime

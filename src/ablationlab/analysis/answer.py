@@ -76,6 +76,7 @@ def answers(
     decisions = _decisions(analysis, verdict)
     if not decisions:
         return []
+    whole = " ".join(decisions)
     tested = stability_tested(verdict)
     first = ["Interim, not all runs have ended, so nothing is inferred yet."] if interim else []
     first += [replicated(replication)] if replication is not None else []
@@ -89,28 +90,28 @@ def answers(
     registered = settings is not None and any(contrast.label == "registered" for contrast in settings.contrasts)
     factors = crossed(analysis)
     if registered:
-        main = [factors, decisions, *between]
-    elif factors:
-        main = [" ".join([decisions, *between]), factors]  # what its variants differ in is what such a study asks
+        main = [factors, whole, *between]
+    elif factors:  # what its variants differ in is what such a study asks
+        main = [decisions[0], *between, *decisions[1:], factors]
     else:
-        main = [decisions, *between]
+        main = [whole, *between]
     return [text for text in (*first, *main, *rest) if text]
 
 
-def _decisions(analysis: Analysis, verdict: Verdict) -> str:
-    """What to do, in one to four sentences."""
+def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
+    """What to do, in one to four sentences; each text begins with a decision of its own."""
     if not verdict.verdicts:
-        return ""
+        return []
     verdicts, groups = verdict.verdicts, _groups(verdict.verdicts)
     registered = tuple(decided for decided in verdicts if decided.label == "registered")
-    leads = ""
+    leads: list[str] = []
     if registered and _too_many(groups, verdicts):
         others = [decided for decided in verdicts if decided.label != "registered"]
         if others and len({decided.variant for decided in others}) <= MOST_LEADS:
-            leads = f" Not registered, leads only: {_counted(analysis, verdict, others)}"
+            leads = [f"Not registered, leads only: {_counted(analysis, verdict, others)}"]
         verdicts, groups = registered, _groups(registered)
     if _too_many(groups, verdicts):
-        text = _counted(analysis, verdict, verdicts)
+        texts = [_counted(analysis, verdict, verdicts)]
     else:
         shown = sorted(groups, key=lambda group: (group.label == "exploratory", group.decision not in ADOPTED))
         known = {(decided.variant, decided.decision) for decided in registered}
@@ -127,11 +128,12 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> str:
             for place, group in enumerate(shown)
         ]
         what = [lead for lead, _ in sentences]
-        text = " ".join(
-            _told(group, lead, rest, mixed=mixed, again=lead in what[:place])
-            for place, (group, (lead, rest)) in enumerate(zip(shown, sentences, strict=True))
-        )
-    return text + leads
+        texts = []
+        for place, (group, (lead, rest)) in enumerate(zip(shown, sentences, strict=True)):
+            again = lead in what[:place]
+            before = [texts.pop()] if again else []
+            texts.append(" ".join([*before, _told(group, lead, rest, mixed=mixed, again=again)]))
+    return texts + leads
 
 
 def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:

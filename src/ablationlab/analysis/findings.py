@@ -324,14 +324,19 @@ def crossed(analysis: Analysis) -> str:
         f"{_short(key)} changes {'it, too' if place else what}: {text}."
         for place, (key, text) in enumerate((key, text) for key, text in effects.items() if text)
     ]
+    at_levels = _at_levels(analysis, crossing, flat) if flat else []
     if flat:
         whole = f"neither {listed(flat, 'nor')} is" if len(flat) == 2 else f"none of {listed(flat)} is"
         which = f"{flat[0]} is not" if len(flat) == 1 else whole
-        main.append(f"{which} shown to change {'it' if main else what}.")
-        main += _at_levels(analysis, crossing, flat)
+        average = " on average" if at_levels else ""
+        main += [f"{which} shown to change {'it' if main else what}{average}.", *at_levels]
     together = _together(tested, shown)
     registered = {contrast.kind for contrast in tested if contrast.label == "registered"}
     first = together if registered == {"interaction"} else []  # what was registered comes first
+    if at_levels and together == [
+        _NO_INTERACTION
+    ]:  # next to an effect at one level that would read as if there were none
+        together = ["Whether the effect differs between levels of the other setting is not shown."]
     rest_of = main if first else [*main, *together]
     if not rest_of:
         return " ".join(first)
@@ -342,6 +347,9 @@ def crossed(analysis: Analysis) -> str:
     return " ".join([*first, f"{begin}{rest_of[0]}", *rest_of[1:]])
 
 
+_NO_INTERACTION = "No interaction of the settings is shown."
+
+
 def _together(tested: Sequence[InteractionContrast], shown: Sequence[InteractionContrast]) -> list[str]:
     mixed = [contrast for contrast in shown if contrast.kind == "interaction"]
     if mixed:
@@ -349,7 +357,7 @@ def _together(tested: Sequence[InteractionContrast], shown: Sequence[Interaction
         names = list(dict.fromkeys(contrast.variant for contrast in mixed if contrast.variant))
         return [f"{listed(sets)} interact{f' for {listed(names)}' if names else ''}."]
     asked = any(contrast.kind == "interaction" for contrast in tested)
-    return ["No interaction of the settings is shown."] if asked else []
+    return [_NO_INTERACTION] if asked else []
 
 
 def _at_levels(analysis: Analysis, crossing: Interactions, flat: Sequence[str]) -> list[str]:
