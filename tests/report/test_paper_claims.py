@@ -502,6 +502,34 @@ def test_the_discussion_of_a_programme_says_what_agrees_what_differs_how_strong_
     assert "The regime slow sets warmup = 7." in differs
 
 
+def test_a_variant_that_is_worse_than_another_one_is_not_advised(programme, tmp_path):
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float]:
+        gain, noise = {"none": (0.0, 0.0), "layernorm": (0.5, 0.01), "rmsnorm": (0.2, -0.01)}[variant]
+        return {"validation_loss": 2.0 + 0.05 * seed - gain + noise * (-1) ** seed * (1 + seed / 10)}
+
+    loss = {"metric": "validation_loss", "smallest_effect": 0.05}
+    pair = ["rmsnorm", "layernorm"]
+    criteria = [loss | {"role": "primary"}, loss | {"role": "secondary", "contrast": pair}]
+    arms = ["none", "layernorm", "rmsnorm"]
+    asked = study(name="two", question="Which?", variants=arms, contrasts=[pair], criteria=criteria)
+    paper = document(made(tmp_path, made=asked, outcomes=outcomes), programme[2])
+    (advice,) = paragraphs_of(paper, "What to do.")
+    assert "Use for now layernorm (both decisions), which is provisional." in advice
+    assert "Better than the baseline, but not to be used: rmsnorm is shown worse than layernorm." in advice
+    assert re.search(
+        r"two: adopt provisionally: layernorm .* and rmsnorm .*; rmsnorm is shown worse than layernorm\.",
+        str(said(paper)),
+    )
+
+
+def test_the_abstract_answers_from_all_studies(programme):
+    (abstract,) = [plain(block.words) for block in document(*programme[:2]).abstract if isinstance(block, Paragraph)]
+    assert (
+        "Over all studies, layernorm is shown worse than the baseline in 2 of 2 registered comparisons, and better in none."
+        in abstract
+    )
+
+
 def test_a_difference_between_sizes_is_told_with_what_is_shown_at_each_end(programme, tmp_path):
     """A variant of which neither is shown is left out."""
     model = study().model_dump(mode="json")["model"] | {"width": 32}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from ablationlab.analysis import wording
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.settings import TUNED
@@ -216,6 +217,18 @@ class Programme:
 
     # What to do
 
+    def beaten(self, some: Sequence[Decided]) -> list[tuple[tuple[str, ...], list[str]]]:
+        """(other variants, those of these that are to be used instead of the baseline but are shown worse than them)."""
+        asked = {id(decided) for decided in some}
+        return list(
+            grouped(
+                (tuple(better), decided.verdict.variant)
+                for study, decided in self.decided
+                if id(decided) in asked and decided.verdict.decision in wording.ADOPTED
+                if (better := wording.better_variants(study.analysis, decided.verdict))
+            ).items()
+        )
+
     def advice(self, kind: str) -> list[Advised]:
         """The variants of which *kind* is advised; those of one study that are many, together."""
         rows = [row for row in self._advised if row[0] == kind]
@@ -249,6 +262,10 @@ class Programme:
                 speaking = [d for d in every if d.verdict.decision not in _KEPT]
             else:
                 speaking = [d for d in every if _ADVICE.get(d.verdict.decision) == kind]
+            if kind in ("adopt", "provisional") and sum(len(worse) for _, worse in self.beaten(speaking)) == len(
+                speaking
+            ):
+                kind = "beaten"
             within = list({study.name: study for study, _ in found}.values())
             rows.append((kind, variant, within, speaking, every))
         return rows

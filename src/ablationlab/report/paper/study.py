@@ -426,6 +426,15 @@ class StudyView:
         return [c for c in self.asked if c.reference != self.baseline]
 
     @property
+    def between_primaries(self) -> list[Comparison]:
+        """The registered ones of variants on the primary metric: where settings are crossed, effects within a level."""
+        return [c for c in self.between if c.label == "registered" and c.metric == self.analysis.primary]
+
+    @property
+    def crossed(self) -> bool:
+        return self.analysis.interactions is not None
+
+    @property
     def further(self) -> list[Comparison]:
         """What the criteria ask beside the comparisons that decide."""
         return [*self.secondaries, *self.between]
