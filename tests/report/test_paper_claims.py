@@ -23,6 +23,7 @@ from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
 from ablationlab.report.charts import stability as stability_charts
 from ablationlab.report.charts.theme import BAD, GOOD
 from ablationlab.report.convert import fullest, typst_compiler
+from ablationlab.report.page.design import strip
 from ablationlab.report.page.sentences import stability
 from ablationlab.report.paper import sources, write_programme
 from ablationlab.report.paper.build import Context, read_template
@@ -520,6 +521,14 @@ def test_a_variant_that_is_worse_than_another_one_is_not_advised(programme, tmp_
         r"two: adopt provisionally: layernorm .* and rmsnorm .*; rmsnorm is shown worse than layernorm\.",
         str(said(paper)),
     )
+
+
+def test_the_page_says_that_steps_were_planned_where_a_run_diverged(tmp_path):
+    def budget(folder: Path) -> str:
+        return next(note for name, _, note in strip(Results.open(folder)) if name == "budget of a run")
+
+    assert budget(made(tmp_path / "broken", outcomes=one_arm_broken)).startswith("60 steps planned, equal for all;")
+    assert budget(made(tmp_path / "whole")).startswith("60 steps, equal for all;")
 
 
 def test_the_abstract_answers_from_all_studies(programme):
