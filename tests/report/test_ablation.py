@@ -295,6 +295,21 @@ def test_seeds_on_which_variants_diverge_alone_are_counted(tmp_path: Path):
     assert "each diverged on one to two seeds where the baseline did not" in text
 
 
+def test_behind_a_tie_the_variant_to_leave_is_named(tmp_path: Path):
+    def ended(variant: str, regime: str, seed: int):
+        small = 0.0005 * ((seed * len(variant)) % 5)
+        return None if variant == "hot" and seed == 1 else {"validation_loss": 2.0 + 0.003 * seed + small}
+
+    tables = {"none": {}, "still": {"training": {"weight_decay": 0.01}}, "hot": {"training": {"weight_decay": 0.02}}}
+    build(tmp_path, study(variants=tables, baseline="none"), outcomes=ended)
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    text = answer(results.analysis, results.verdict)
+    assert text.startswith("still ties with the baseline (none).")
+    assert (
+        "Keep the baseline (none) rather than hot for now. It diverged on one seed where the baseline did not" in text
+    )
+
+
 def test_beside_a_variant_to_use_nobody_is_told_to_keep_the_baseline(tmp_path: Path):
     effects = {"none": 0.0, "helpful": -0.3, "shaky": 0.3, "bad": 0.4}
 

@@ -99,6 +99,17 @@ def test_an_early_warning_gets_a_line_of_its_own_and_does_not_cost_the_numbers_t
     assert any("loss 3.2500" in line and "warning" not in line for line in text.splitlines())
 
 
+def test_an_early_warning_keeps_to_the_width_of_a_file(plan):
+    out = console(80)
+    with display_for(out, plan, 0) as display:
+        display.hear(
+            progress(step=6, warnings=(EarlyWarning("layernorm-hot-s1-0123abcd", 47, "loss", 8.3, 2.6, 31.2),))
+        )
+    warned = out.file.getvalue().partition("early warning")[2]
+    assert "(31\nnoise SDs)" in warned
+    assert max(map(len, f"early warning{warned}".splitlines())) <= 80
+
+
 def test_a_resumed_run_counts_what_was_there_before_and_not_as_speed(plan):
     display = PlainDisplay(console(200), plan, 0)
     display.hear(progress(step=8, start=6))

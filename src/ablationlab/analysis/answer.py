@@ -124,7 +124,14 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
         mixed = len({group.label for group in groups}) > 1
         alike = len({group.regimes for group in shown}) == 1  # then the place is said once
         sentences = [
-            group_sentence(analysis, verdict, group, alone=False, placed=not (alike and place))
+            group_sentence(
+                analysis,
+                verdict,
+                group,
+                alone=False,
+                placed=not (alike and place),
+                behind=any(before.decision != group.decision for before in shown[:place]),
+            )
             for place, group in enumerate(shown)
         ]
         what = [lead for lead, _ in sentences]
@@ -212,11 +219,17 @@ def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison |
 
 
 def group_sentence(
-    analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, alone: bool = True, placed: bool = True
+    analysis: Analysis,
+    verdict: Verdict,
+    group: AlikeVerdicts,
+    *,
+    alone: bool = True,
+    placed: bool = True,
+    behind: bool = False,
 ) -> tuple[str, str]:
     """The same for variants that share their decision; unless *alone*, many of them are "the other nine".
 
-    *placed*: it says in which regime, or that rates are tuned.
+    *placed*: it says in which regime, or that rates are tuned. *behind*: it follows another decision, on other variants.
     """
     if group.decision in ADOPTED:
         return _use(analysis, verdict, group, placed=placed)
@@ -227,9 +240,10 @@ def group_sentence(
     where, size = _where(analysis, group.regimes) if placed else "", _sizes(analysis, group)
     registered = "registered" if group.label == "registered" else "asked for"
     it = "Each" if several else "It"
-    keep, worse = f"Keep {base}{where}.", begin
-    if now := group.decision == Decision.KEEP_PROVISIONALLY:
-        keep = f"Keep {base}{where} for now."
+    now = group.decision == Decision.KEEP_PROVISIONALLY
+    rather = f" rather than {_names(analysis, group, alone=alone, last='or')}" if behind else ""
+    keep = f"Keep {base}{rather}{where}{' for now' if now else ''}."
+    worse = ("They" if several else "It") if behind else begin
     if any(used_in(verdict, regime) for regime in group.regimes):
         unused = f"Do not use {_names(analysis, group, alone=alone, last='or')}{where}."
         keep = f"{begin} {'are' if several else 'is'} not worth using{where} for now." if now else unused

@@ -210,7 +210,7 @@ class PlainDisplay:
         self.counter.hear(event, now)
         note = _sentence(self.plan, event)
         if note:
-            self.console.print(note, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(note, markup=False, highlight=False, soft_wrap=event.kind != "progress")
         pause = PLAIN_SECONDS if self.estimated else FIRST_SECONDS
         if event.kind == "progress" and now - self.spoken >= pause and not math.isnan(event.payload.loss):
             self.spoken, self.estimated = now, self.counter.left() is not None
