@@ -235,18 +235,16 @@ def test_curves_are_smoothed_zoomed_and_drawn_on_a_log_axis(small_seen: Any):
     page.keyboard.up("Shift")
     zoomed = ticks()
     assert zoomed != plain
+    assert any("zoom=curve-loss" in page.evaluate("location.hash") for _ in range(50) if ticks())
     address = page.evaluate("location.hash")
-    assert "zoom=curve-loss" in address
     page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert any("zoom" not in page.evaluate("location.hash") for _ in range(50) if ticks())
     assert ticks() == plain
-    assert "zoom" not in page.evaluate("location.hash")
     page.evaluate("address => { location.hash = address }", address)  # a link to the view
-    page.wait_for_timeout(1500)
-    assert ticks() == zoomed
+    assert any(ticks() == zoomed for _ in range(50))
     page.select_option("#curve-tools select[name=axis]", "linear")  # a range belongs to its axis
     page.select_option("#curve-tools select[name=axis]", "")
-    page.wait_for_timeout(1500)
-    assert ticks() == plain
+    assert any(ticks() == plain for _ in range(50))
     assert "zoom" not in page.evaluate("location.hash")
     page.mouse.move(0, 0)  # lines under the pointer are drawn in other ways
     page.wait_for_timeout(600)

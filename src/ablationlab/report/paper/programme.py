@@ -34,7 +34,7 @@ _KEPT = (Decision.KEEP_BASELINE, Decision.KEEP_PROVISIONALLY)
 
 
 @dataclass(frozen=True)
-class Evidence:
+class VariantEvidence:
     """The registered comparisons of a variant on the primary metric, over all studies that have it."""
 
     variant: str
@@ -110,25 +110,25 @@ class Programme:
     # What agrees
 
     @cached_property
-    def evidence(self) -> list[Evidence]:
+    def evidence(self) -> list[VariantEvidence]:
         """By variant, those of most studies first."""
         compared = grouped((c.variant, c) for c in self.registered)
         every = [
-            Evidence(name, tuple(found), len({self.study_of(c).name for c in found}))
+            VariantEvidence(name, tuple(found), len({self.study_of(c).name for c in found}))
             for name, found in compared.items()
         ]
         return sorted(every, key=lambda evidence: -evidence.studies)
 
     @property
-    def across(self) -> list[Evidence]:
+    def across(self) -> list[VariantEvidence]:
         """The variants that most studies have."""
         return [evidence for evidence in self.evidence if evidence.studies >= FEWEST_STUDIES][:MOST_ACROSS]
 
-    def agreeing(self, pattern: Pattern) -> list[Evidence]:
+    def agreeing(self, pattern: Pattern) -> list[VariantEvidence]:
         """The variants of several studies whose comparisons show this."""
         return [evidence for evidence in self.evidence if evidence.studies > 1 and evidence.pattern == pattern]
 
-    def at_both_rates(self) -> list[Evidence]:
+    def at_both_rates(self) -> list[VariantEvidence]:
         """Variants of which the same is shown at a rate that arms share and at the best rate of each arm."""
         found = []
         for evidence in (*self.agreeing("worse"), *self.agreeing("better")):
@@ -172,7 +172,7 @@ class Programme:
 
     def reaching(
         self, ends: Callable[[Sequence[Comparison]], list[Comparison]]
-    ) -> tuple[list[tuple[Evidence, list[Comparison]]], list[str]]:
+    ) -> tuple[list[tuple[VariantEvidence, list[Comparison]]], list[str]]:
         """The variants of most studies with the *ends* of what is shown of them, and in what the studies there differ."""
         found = [(evidence, far) for evidence in self.across if len(far := ends(evidence.comparisons)) == 2]
         differ = {name for _, (low, high) in found for name in self.differing(self.study_of(low), self.study_of(high))}
