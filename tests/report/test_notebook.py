@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 
 import ablationlab
 import warm
+from ablationlab.analysis.wording import DECISIONS
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, UnknownNameError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.verdict import Verdict
@@ -41,15 +42,16 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch
     assert (tmp_path / "out" / "verdict.json").exists()
 
 
-def test_the_notebook_is_committed_as_it_was_executed_and_knows_no_machine():
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+@pytest.mark.parametrize("path", [NOTEBOOK, FINAL], ids=lambda path: path.stem)
+def test_a_notebook_is_committed_as_it_was_executed_and_knows_no_machine(path):
+    notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]
     assert outputs
     assert not [output for output in outputs if output.output_type == "error"]
-    assert not [path for path in ("/home/", "/work", "/root", "/tmp") if path in NOTEBOOK.read_text()]
+    assert not [place for place in ("/home/", "/work", "/root", "/tmp") if place in path.read_text()]
 
 
 def test_the_notebook_of_the_final_study_has_the_settings_of_the_study_file(monkeypatch):
@@ -124,6 +126,8 @@ def test_frames_hold_the_records(trained):
     assert set(results.verdicts["variant"]) == {"layernorm", "rmsnorm"}
     assert results.items.empty
     assert results.probes.empty
+    for verdict in results.results.verdict.verdicts:
+        assert f"\n{verdict.variant}: {DECISIONS[verdict.decision]}." in repr(results)
 
 
 def test_the_display_escapes_what_files_hold(trained, tmp_path):

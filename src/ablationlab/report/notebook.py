@@ -195,16 +195,22 @@ class Frames:
 
     def __repr__(self) -> str:
         """The study, how far it is, and its decisions in one line each."""
+        from ablationlab.analysis.wording import DECISIONS
+
         lines = [f"Results of {self.results.name!r}: {self.results.ended} of {len(self.results.runs)} runs ended"]
         lines += [f"Mind: {problem}" for problem in self.problems]
         lines += [
-            f"{verdict.variant} ({verdict.regime}): {verdict.decision}. {words.why if words else ''}".rstrip()
+            f"{verdict.variant}{self._where(verdict)}: {DECISIONS[verdict.decision]}. {words.why if words else ''}".rstrip()
             for verdict, words in self._verdicts()
         ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return "".join(self._html())
+
+    def _where(self, verdict: VariantVerdict) -> str:
+        """Behind a variant's name: its regime, where there are several."""
+        return f" ({verdict.regime})" if len(self.results.regimes) > 1 else ""
 
     def _verdicts(self) -> list[tuple[VariantVerdict, VerdictWords | None]]:
         """Each verdict with its sentences; they need the analysis."""
@@ -230,7 +236,7 @@ class Frames:
             yield f"<p>Mind: {html_text(problem)}</p>"
         for verdict, words in self._verdicts():
             advice = html_text(words.recommendation) if words is not None else ""
-            where = f" ({html_text(verdict.regime)})" if len(results.regimes) > 1 else ""
+            where = html_text(self._where(verdict))
             decision = html_text(DECISIONS[verdict.decision])
             yield f"<p><b><code>{html_text(verdict.variant)}</code>{where}: {decision}.</b> {advice}</p>"
         if results.analysis is None:
