@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.answer import answer
+from ablationlab.analysis.answer import answer, answers
 from ablationlab.analysis.findings import at_places, crossed, replicated
 from ablationlab.analysis.interactions import deciding_bounds
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import corrections, tasks_listed
 from ablationlab.core.format import plain
 from ablationlab.records.analysis import ComparedTask, Failure
+from ablationlab.records.plan import Plan
 from ablationlab.records.replication import (
     PublishedDirection,
     PublishedFigure,
@@ -79,19 +80,19 @@ def test_a_price_is_told_where_it_is_shown_and_no_difference_without_its_metric(
 
     restored, wide = stability(6, 0, n=6), {"delta": -0.2, "low": -0.5, "high": 0.1}
     may = sentence(comparison(**wide), stable=restored)
-    assert may.startswith("layernorm may have a price. It fails less often than the baseline (none)")
-    assert may.endswith("But it may cost more than the margins allow.")
+    assert may.startswith("layernorm may have a price: it fails less often than the baseline (none) (6 of 6 none runs")
+    assert may.endswith("), but may cost more than the margins allow.")
     shown = sentence(comparison(outcome="worse", delta=0.2, low=0.1, high=0.3), stable=restored)
-    assert shown.startswith("layernorm has a price.")
+    assert shown.startswith("layernorm has a price:")
     assert sentence(comparison(**wide), stable=stability()) == (
-        "Undecided. These runs show neither that layernorm differs from the baseline (none) in validation loss, nor that "
+        "Undecided: these runs show neither that layernorm differs from the baseline (none) in validation loss, nor that "
         "it is equivalent to it."
     )
     smoother = comparison("final_gradient_norm", "better", role="stability")
     dull = comparison("macro_accuracy", direction="higher", sensitive=False)
     made = analysis(dull, smoother, hypotheses=(), primary="macro_accuracy", stable=stability())
     assert plain(answer(made, decide(made))) == (
-        "No verdict on layernorm. Macro accuracy cannot decide, and no difference in stability is shown."
+        "No verdict on layernorm: macro accuracy cannot decide, and no difference in stability is shown."
     )
 
 
@@ -315,6 +316,96 @@ def test_fewer_failures_in_several_regimes_say_of_which_kind_and_where():
     )
     text = plain(answer(made, decide(made)))
     assert (
-        "fails less often than the baseline (none): fewer runs are unstable in default, fewer runs diverge in hot."
+        "fails less often than the baseline (none) (fewer runs are unstable in default, fewer runs diverge in hot), but may"
         in text
     )
+
+
+def parts_study(tmp_path, losses, noise=0.001):
+    """Arms whose front ends differ in one part each, by the losses that they end with: the headline, and all of it."""
+
+    def ended(variant, regime, seed):
+        return {
+            "validation_loss": losses[variant]
+            + 0.01 * seed
+            + np.random.default_rng([seed, len(variant)]).normal(0, noise)
+        }
+
+    pairs = [["layernorm", "layernorm-nobias"], ["layernorm-nobias", "rmsnorm"]]
+    asked = {"metric": "validation_loss", "smallest_effect": 0.05}
+    criteria = [{**asked, "role": "primary"}, *({**asked, "contrast": pair} for pair in pairs)]
+    build(tmp_path, study(variants=list(losses), contrasts=pairs, criteria=criteria), outcomes=ended)
+    made = analyze(read_results(tmp_path))
+    return [plain(text) for text in answers(made, decide(made), plan=Plan.read(tmp_path / "plan.lock"))]
+
+
+FRONT_ENDS = ("none", "layernorm", "layernorm-nobias", "rmsnorm", "center-only", "sqrt-d-scale")
+
+
+def test_the_headline_names_the_part_of_a_norm_that_acts(tmp_path):
+    losses = dict(zip(FRONT_ENDS, (2.0, 2.3, 2.3, 2.3, 2.0, 2.2), strict=True))
+    headline, *rest = parts_study(tmp_path, losses)
+    assert headline.startswith("Scale makes the difference, not centering or bias: validation loss is worse by 0.3")
+    assert "with scale (rmsnorm and sqrt-d-scale), and it ties within ±0.05 nats/token with and without" in headline
+    assert "Keep the baseline (none)" not in headline
+    assert rest[0].startswith("Keep the baseline (none): ")
+
+
+def test_a_part_that_acts_in_one_comparison_and_not_in_another_is_left_open(tmp_path):
+    losses = dict(zip(FRONT_ENDS, (2.0, 2.3, 2.3, 2.1, 2.0, 2.2), strict=True))  # centering: with a scale, not alone
+    headline, *_ = parts_study(tmp_path, losses)
+    assert headline.startswith("Scale makes the difference, not bias: validation loss is worse by ")
+    assert headline.endswith("with and without bias, and what centering does is not shown.")
+
+
+def test_parts_that_all_tie_are_told_to_make_no_difference(tmp_path):
+    headline, *_ = parts_study(tmp_path, dict.fromkeys(FRONT_ENDS, 2.0))
+    assert headline.startswith("No difference comes from scale, centering or bias: validation loss ties within ±0.05")
+
+
+def test_without_comparisons_of_single_parts_none_is_named(tmp_path):
+    headline, *_ = parts_study(tmp_path, {"none": 2.0, "layernorm": 2.3, "layernorm-nobias": 2.3, "rmsnorm": 2.3}, 0.5)
+    assert "difference comes" not in headline
+    assert "makes the difference" not in headline
+
+
+def test_settings_that_interact_are_told_with_what_each_arm_does_to_its_own_reference(tmp_path):
+    pair = ["llama-weight-decay-0.0", "llama"]
+    asked = {"metric": "validation_loss", "smallest_effect": 0.01}
+    made = test_interactions.crossed(
+        factors={**test_interactions.NAMED, "effects": ["architecture:weight_decay"]},
+        contrasts=[pair],
+        criteria=[{**asked, "role": "primary"}, {**asked, "contrast": pair}],
+    )
+    losses = {"gpt2": 2.0, "gpt2-weight-decay-0.0": 2.1, "llama": 1.8, "llama-weight-decay-0.0": 1.8}
+
+    def ended(variant, regime, seed):
+        noise = 0.03 * (-1) ** seed if variant == pair[0] else 0.001 * (seed * len(variant) % 5)
+        return {"validation_loss": losses[variant] + 0.01 * seed + noise}
+
+    build(tmp_path, made, outcomes=ended)
+    found = analyze(read_results(tmp_path))
+    headline, *_ = answers(found, decide(found))
+    assert plain(headline).startswith(
+        "architecture and weight_decay interact: against gpt2, gpt2-weight-decay-0.0 is worse by 0.1"
+    )
+    assert headline.endswith("; against llama, no difference is shown.")
+
+
+def test_where_failures_alone_are_rarer_is_told_apart_from_where_stability_is_restored():
+    whole = stability(6, 0, n=6)
+    (gain,) = whole.gains
+    parts = (replace(gain, id="diverged/hot", failure=Failure.DIVERGED, regime="hot"),)
+    gains = (gain, replace(gain, id="unstable/hot", regime="hot", outcome="not-shown"))
+    arms = (*whole.arms, *(arm.model_copy(update={"regime": "hot"}) for arm in whole.arms))
+    found = whole.model_copy(update={"parts": parts, "gains": gains, "arms": arms})
+    wide = {"delta": -0.2, "low": -0.5, "high": 0.1}
+    made = analysis(comparison(**wide), comparison(regime="hot", **wide), stable=found, regimes=("default", "hot"))
+    verdict = decide(made)
+    known = verdict.hypotheses["H1b"].model_copy(
+        update={"status": "supported", "reason": "restored", "evidence": (gain.id, "diverged/hot")}
+    )
+    headline, second, *_ = answers(made, verdict.model_copy(update={"hypotheses": {"H1b": known}}))
+    assert headline.startswith("layernorm restores stability in default, one of the two regimes where the baseline is")
+    assert headline.endswith("at a cost that may exceed the margins (H1b supported).")
+    assert second.startswith("layernorm has fewer runs that diverge in hot (0 of 6, none 6 of 6), though not shown to")

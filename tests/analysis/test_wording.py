@@ -14,6 +14,7 @@ from ablationlab.analysis.wording import (
     _more,
     caveat,
     names_of,
+    needs_told_once,
     no_number,
     other_methods,
     recommendations,
@@ -24,6 +25,7 @@ from ablationlab.analysis.wording import (
 )
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
+from ablationlab.records.verdict import Need, Needs
 from ablationlab.report.terminal.analysis import _families, _notes
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
@@ -162,6 +164,25 @@ def test_what_is_true_of_several_arms_is_told_once():
     assert f"A new study of {min(needs):,} to {max(needs):,} fresh seeds" in line
 
 
+def test_doubts_about_fitted_rates_are_told_as_a_span_and_a_regime_that_variants_share_once():
+    found = [
+        made_comparison(variant=name, regime=regime).model_copy(update={"doubt": doubt})
+        for regime in ("default", "tuned")
+        for name, doubt in (("relu", 0.056), ("gelu", 0.031), ("silu", 0.041))
+    ]
+    made = made_analysis(*found, variants=("none", "relu", "gelu", "silu"), regimes=("default", "tuned"))
+    verdicts = [
+        decided.model_copy(update={"needs": Needs(need=Need.CLOSER_RATES)})
+        for decided in decide(made).verdicts
+        if decided.regime == "tuned"
+    ]
+    every = decide(made).verdicts
+    first, _ = needs_told_once(made, verdicts)
+    assert "may be off by 0.031 to 0.056, more than the smallest" in plain(first.text)
+    assert names_of(first.verdicts, every) == "relu, gelu and silu (tuned)"
+    assert names_of([*first.verdicts, every[0]], every) == "relu (tuned, default); gelu and silu (tuned)"
+
+
 def test_where_another_variant_is_used_nobody_is_told_not_to_use_each():
     none = arms(0.0)["none"]
     unclear = [loss + 0.02 * (-1) ** place for place, loss in enumerate(none)]
@@ -186,11 +207,11 @@ def test_a_reason_that_was_told_is_not_repeated_in_the_recommendation():
     verdict = decide(made)
     (decided,) = verdict.verdicts
     reasons = verdict_words(made, decided).reasons
-    assert "Not shown: that it is as stable" in str(reasons)
+    assert "Not shown: equal stability (" in str(reasons)
     alone, beside = (
         recommendations(made, verdict, told)[0] for told in (None, {(decided.variant, decided.regime): reasons})
     )
-    assert "Not shown: that it is as stable" in alone
+    assert "Not shown: equal stability (" in alone
     assert "Not shown" not in beside
     assert beside.startswith("layernorm: Adopt layernorm provisionally")
 

@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from ablationlab.analysis.answer import _counted, answer, verdict_sentence
+from ablationlab.analysis.answer import _counted, answer, answers, verdict_sentence
 from ablationlab.analysis.wording import recommendations, verdict_words
 from ablationlab.core.format import plain
 from ablationlab.records.metrics import METRICS
@@ -106,7 +106,7 @@ def test_the_answer_names_the_arms_that_share_a_decision(tmp_path: Path):
     results = made(tmp_path, variants=["none", "rmsnorm", "rmsnorm-nogain"])
     assert {verdict.decision for verdict in results.verdict.verdicts} == {"tie"}
     text = answer(results.analysis, results.verdict)
-    assert text.startswith("rmsnorm and rmsnorm-nogain tie with the baseline (none).")
+    assert text.startswith("rmsnorm and rmsnorm-nogain tie with the baseline (none): their differences stay within")
     assert "±0.05\N{NARROW NO-BREAK SPACE}nats/token" in text
 
 
@@ -127,15 +127,14 @@ def test_a_tie_does_not_speak_for_tie_breakers_that_were_not_measured(tmp_path: 
 
 def test_what_was_not_registered_is_a_lead(tmp_path: Path):
     results = made(tmp_path / "none", criteria=[])
-    assert answer(results.analysis, results.verdict).endswith(
-        "This is exploratory: a lead to test again, not a finding."
-    )
+    headline = answers(results.analysis, results.verdict)[0]
+    assert headline.endswith(". This is exploratory: a lead to test again, not a finding.")
     results = made(tmp_path / "some")
     assert "exploratory" not in answer(results.analysis, results.verdict)
 
 
 @pytest.mark.parametrize(
-    ("cost", "costs"), [(0.5, "But it may cost more than the"), (0.0, "It costs no more than the")]
+    ("cost", "costs"), [(0.5, "), but may cost more than the"), (0.0, "), and costs no more than the")]
 )
 def test_what_fails_less_often_is_not_said_to_be_stable(tmp_path: Path, cost: float, costs: str):
     """Runs that spike are unstable, too: the counts are those of the failure that decides."""
@@ -149,7 +148,7 @@ def test_what_fails_less_often_is_not_said_to_be_stable(tmp_path: Path, cost: fl
     results = with_analysis(Results.open(tmp_path), say=lambda text: None)
     text = answer(results.analysis, results.verdict)
     counts = "12 of 16 none runs diverged, 0 of 16 layernorm runs"
-    assert f"It fails less often than the baseline (none): {counts}. {costs}" in text
+    assert f"it fails less often than the baseline (none) ({counts}{costs}" in text
     assert "stably" not in text
 
 
@@ -199,7 +198,7 @@ def test_winners_stand_by_their_gain_and_none_is_said_to_be_the_best_untested(tm
     results = _ranked_study(tmp_path, LOSSES)
     text = answer(results.analysis, results.verdict)
     assert "se best, middle or small" in text
-    assert "They were not compared with each other." in text
+    assert "best, middle and small were not compared with each other." in text
 
 
 def test_nobody_is_told_to_keep_the_baseline_beside_a_variant_to_use(tmp_path: Path):
@@ -218,14 +217,14 @@ def test_nobody_is_told_to_keep_the_baseline_beside_a_variant_to_use(tmp_path: P
 
 def test_winners_that_were_compared_are_not_said_to_be_untested(tmp_path: Path):
     results = _ranked_study(tmp_path, LOSSES | {"middle": 1.5}, [("middle", "best")])
-    assert "Which of them is best is not shown." in answer(results.analysis, results.verdict)
+    assert "Which of middle, best and small is best is not shown." in answer(results.analysis, results.verdict)
 
 
 def test_a_winner_that_another_winner_beats_is_not_recommended(tmp_path: Path):
     results = _ranked_study(tmp_path, LOSSES, [("small", "best"), ("best", "middle")])
     text = answer(results.analysis, results.verdict)
     assert "se best rather than middle or small" in text
-    assert "Which of them" not in text
+    assert "Which of" not in text
     assert "Against best: small is worse by 0.395" in text
     small = next(decided for decided in results.verdict.verdicts if decided.variant == "small")
     assert verdict_sentence(results.analysis, results.verdict, small)[0].startswith("small is not the first choice")
@@ -237,7 +236,7 @@ def test_many_variants_of_one_decision_are_counted_after_those_to_use(tmp_path: 
     results = _ranked_study(tmp_path, {"none": 2.0, **noise, "best": 1.5})
     text = answer(results.analysis, results.verdict)
     assert re.match(r"(Use|For now use) best", text)
-    assert re.search(r"Do not use the other 6 variants. They are worse by 0\.496 to 5\.50", text)
+    assert re.search(r"Do not use the other 6 variants: they are worse by 0\.496 to 5\.50", text)
     assert "change-3" not in text
 
 
@@ -274,12 +273,12 @@ def test_a_variant_that_did_not_diverge_is_not_said_to_have(tmp_path: Path):
     assert reasons == {"layernorm": "bad-runs", "rmsnorm": "variant-diverged"}
     text = answer(results.analysis, results.verdict)
     assert (
-        "layernorm looks worse, but one seed stands out and widens the interval too much to show it: look at its runs."
+        "layernorm looks worse, but one seed stands out and widens the interval too much to show it; look at its runs."
         in text
     )
     assert "rmsnorm diverged on one seed where the baseline did not" in text
     assert "layernorm diverged" not in text
-    assert text.count("Keep the baseline (none) for now.") == 1
+    assert text.count("Keep the baseline (none) for now:") == 1
 
 
 def test_seeds_on_which_variants_diverge_alone_are_counted(tmp_path: Path):
@@ -304,9 +303,9 @@ def test_behind_a_tie_the_variant_to_leave_is_named(tmp_path: Path):
     build(tmp_path, study(variants=tables, baseline="none"), outcomes=ended)
     results = with_analysis(Results.open(tmp_path), say=lambda text: None)
     text = answer(results.analysis, results.verdict)
-    assert text.startswith("still ties with the baseline (none).")
+    assert text.startswith("still ties with the baseline (none): the difference stays")
     assert (
-        "Keep the baseline (none) rather than hot for now. It diverged on one seed where the baseline did not" in text
+        "Keep the baseline (none) rather than hot for now: it diverged on one seed where the baseline did not" in text
     )
 
 
@@ -323,8 +322,8 @@ def test_beside_a_variant_to_use_nobody_is_told_to_keep_the_baseline(tmp_path: P
     text = answer(results.analysis, results.verdict)
     assert text.startswith("For now use helpful")
     assert ", but it is not shown to be as stable." in text
-    assert "Do not use bad. It is worse by 0.4" in text
-    assert "shaky is not worth using for now. It looks worse, but one seed stands out" in text
+    assert "Do not use bad: it is worse by 0.4" in text
+    assert "shaky is not worth using for now: it looks worse, but one seed stands out" in text
     assert "Keep the baseline" not in text
     told = {
         one.variant: verdict_sentence(results.analysis, results.verdict, one)[0] for one in results.verdict.verdicts

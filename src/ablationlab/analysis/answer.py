@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ablationlab.analysis.findings import at_places, crossed, judged, replicated, stability_tested
+from ablationlab.analysis.findings import (
+    at_places,
+    crossed_effects,
+    interacting,
+    judged,
+    replicated,
+    stability_tested,
+)
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.wording import (
     ADOPTED,
     FAILING,
+    Clause,
     better_variants,
     capital,
     change,
@@ -30,8 +38,9 @@ from ablationlab.core.format import count, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
 from ablationlab.records.metrics import metric_name
+from ablationlab.records.plan import Plan
 from ablationlab.records.replication import Replication
-from ablationlab.records.settings import DEFAULT_REGIME, TUNED
+from ablationlab.records.settings import DEFAULT_REGIME, TUNED, FrontEnd
 from ablationlab.records.verdict import Decision, Reason, Rule, VariantVerdict, Verdict
 
 #: More groups of verdicts than this are counted instead of told one by one: in one regime, in several.
@@ -57,49 +66,71 @@ class AlikeVerdicts:
     verdicts: tuple[VariantVerdict, ...]
 
 
-def answer(
-    analysis: Analysis, verdict: Verdict, *, interim: bool = False, replication: Replication | None = None
-) -> str:
-    """What the study says, in a few sentences; with more to say, what is registered, or which decisions were made.
+#: Sentences and letters of the headline, at most; one sentence is never cut.
+MOST_SENTENCES, MOST_LETTERS = 2, 300
 
-    What the study was made to ask comes first: whether a publication's results come back, whether stability is restored
-    where the baseline is unstable, and, if that is registered, on which of the settings that it crosses the result depends.
-    Then the decisions, and the other hypotheses.
-    """
-    return " ".join(answers(analysis, verdict, interim=interim, replication=replication))
+
+def answer(
+    analysis: Analysis,
+    verdict: Verdict,
+    *,
+    interim: bool = False,
+    replication: Replication | None = None,
+    plan: Plan | None = None,
+) -> str:
+    """The whole answer as one text."""
+    return " ".join(answers(analysis, verdict, interim=interim, replication=replication, plan=plan))
 
 
 def answers(
-    analysis: Analysis, verdict: Verdict, *, interim: bool = False, replication: Replication | None = None
+    analysis: Analysis,
+    verdict: Verdict,
+    *,
+    interim: bool = False,
+    replication: Replication | None = None,
+    plan: Plan | None = None,
 ) -> list[str]:
-    """The same, answer by answer."""
+    """The headline, which answers the study's question in one or two sentences, then the rest of the answer.
+
+    What the study was made to ask comes first: whether a publication's results come back, whether stability is restored
+    where the baseline is unstable, which part of a norm acts, and, if that is registered, on which of the settings that it
+    crosses the result depends. Then the decisions, and the other hypotheses. *plan*: says which
+    parts of a norm the variants have.
+    """
     decisions = _decisions(analysis, verdict)
     if not decisions:
         return []
-    whole = " ".join(decisions)
     tested = stability_tested(verdict)
     first = ["Interim, not all runs have ended, so nothing is inferred yet."] if interim else []
     first += [replicated(replication)] if replication is not None else []
     first += judged(analysis, verdict, stability=True) if tested else []
     rest = judged(analysis, verdict, stability=False)
     rest += [] if tested else judged(analysis, verdict, stability=True)
-    if not interim and all(decided.label == "exploratory" for decided in verdict.verdicts):
-        rest.append("This is exploratory: a lead to test again, not a finding.")
     between = _between_variants(analysis, every=all(decided.label != "registered" for decided in verdict.verdicts))
     settings = analysis.interactions
     registered = settings is not None and any(contrast.label == "registered" for contrast in settings.contrasts)
-    factors = crossed(analysis)
+    factors = crossed_effects(analysis)
     if registered:
-        main = [factors, whole, *between]
+        main = [_interacting(analysis, factors[0]), *decisions, *between, *factors[1:]]
     elif factors:  # what its variants differ in is what such a study asks
-        main = [decisions[0], *between, *decisions[1:], factors]
+        main = [*_acting(analysis, plan), decisions[0], *between, *decisions[1:], *factors]
     else:
-        main = [whole, *between]
-    return [text for text in (*first, *main, *rest) if text]
+        main = [*_acting(analysis, plan), *decisions, *between]
+    if not interim and all(decided.label == "exploratory" for decided in verdict.verdicts):
+        (first or main).insert(1, "This is exploratory: a lead to test again, not a finding.")
+    texts = [*first, *main, *rest]
+    return texts if replication is not None else _headed(texts)
+
+
+def _headed(texts: list[str]) -> list[str]:
+    large = 1
+    while large < min(len(texts), MOST_SENTENCES) and len(" ".join(texts[: large + 1])) <= MOST_LETTERS:
+        large += 1
+    return [" ".join(texts[:large]), *texts[large:]]
 
 
 def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
-    """What to do, in one to four sentences; each text begins with a decision of its own."""
+    """What to do and why, a sentence for each decision."""
     if not verdict.verdicts:
         return []
     verdicts, groups = verdict.verdicts, _groups(verdict.verdicts)
@@ -108,39 +139,34 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
     if registered and _too_many(groups, verdicts):
         others = [decided for decided in verdicts if decided.label != "registered"]
         if others and len({decided.variant for decided in others}) <= MOST_LEADS:
-            leads = [f"Not registered, leads only: {_counted(analysis, verdict, others)}"]
+            leads = [f"Not registered, leads only: {' '.join(_counted(analysis, verdict, others))}"]
         verdicts, groups = registered, _groups(registered)
     if _too_many(groups, verdicts):
-        texts = [_counted(analysis, verdict, verdicts)]
-    else:
-        shown = sorted(groups, key=lambda group: (group.label == "exploratory", group.decision not in ADOPTED))
-        known = {(decided.variant, decided.decision) for decided in registered}
-        if registered:  # what is not registered and decides the same says nothing new
-            shown = [
-                group
-                for group in shown
-                if group.label == "registered" or any((v.variant, v.decision) not in known for v in group.verdicts)
-            ]
-        mixed = len({group.label for group in groups}) > 1
-        alike = len({group.regimes for group in shown}) == 1  # then the place is said once
-        sentences = [
-            group_sentence(
-                analysis,
-                verdict,
-                group,
-                alone=False,
-                placed=not (alike and place),
-                behind=any(before.decision != group.decision for before in shown[:place]),
-            )
-            for place, group in enumerate(shown)
+        return [*_counted(analysis, verdict, verdicts), *leads]
+    shown = sorted(groups, key=lambda group: (group.label == "exploratory", group.decision not in ADOPTED))
+    known = {(decided.variant, decided.decision) for decided in registered}
+    if registered:  # what is not registered and decides the same says nothing new
+        shown = [
+            group
+            for group in shown
+            if group.label == "registered" or any((v.variant, v.decision) not in known for v in group.verdicts)
         ]
-        what = [lead for lead, _ in sentences]
-        texts = []
-        for place, (group, (lead, rest)) in enumerate(zip(shown, sentences, strict=True)):
-            again = lead in what[:place]
-            before = [texts.pop()] if again else []
-            texts.append(" ".join([*before, _told(group, lead, rest, mixed=mixed, again=again)]))
-    return texts + leads
+    mixed = len({group.label for group in groups}) > 1
+    alike = len({group.regimes for group in shown}) == 1  # then the place is said once
+    told, more, leading = [], [], set[str]()
+    for place, group in enumerate(shown):
+        words = decision_words(
+            analysis,
+            verdict,
+            group,
+            alone=False,
+            placed=not (alike and place),
+            behind=any(before.decision != group.decision for before in shown[:place]),
+        )
+        told.append(_told(group, words, mixed=mixed, again=words.lead in leading))
+        leading.add(words.lead)
+        more += words.more
+    return [*told, *more, *leads]
 
 
 def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:
@@ -164,20 +190,121 @@ def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:
         within = margin_of(alike[0], alike[0].smallest_effect or 0.0)
         sentences.append(f"{pairs}{_at(analysis, regime)} ({name_of(alike[0])} within ±{within}).")
     for (reference, regime), comparisons in grouped(((c.reference, c.regime), c) for c in asked).items():
+        clauses = _better_or_worse(comparisons)
         ordered = sorted(comparisons, key=lambda comparison: -abs(comparison.delta or 0.0))
-        shown = grouped((comparison.outcome, comparison) for comparison in ordered)
-        clauses = [
-            f"{listed(comparison.variant for comparison in shown[outcome])} "
-            f"{'are' if len(shown[outcome]) > 1 else 'is'} {outcome}{_by(shown[outcome])}"
-            for outcome in ("better", "worse")
-            if outcome in shown
-        ]
         rest = [c.variant for c in ordered if c.outcome not in ("better", "worse", "different") and c not in tied]
         if rest and (clauses or not every):
             clauses.append(f"no difference is shown for {listed(rest)}")
         if clauses:
             sentences.append(f"Against {reference}{_at(analysis, regime)}: {'; '.join(clauses)}.")
     return sentences
+
+
+def _better_or_worse(comparisons: Sequence[Comparison]) -> list[str]:
+    """``a and b are worse by 0.12 and 0.1 nats/token``, the largest difference first; nothing where none is shown."""
+    ordered = sorted(comparisons, key=lambda comparison: -abs(comparison.delta or 0.0))
+    shown = grouped((comparison.outcome, comparison) for comparison in ordered)
+    return [
+        f"{listed(comparison.variant for comparison in shown[outcome])} "
+        f"{'are' if len(shown[outcome]) > 1 else 'is'} {outcome}{_by(shown[outcome])}"
+        for outcome in ("better", "worse")
+        if outcome in shown
+    ]
+
+
+def _registered_on_primary(analysis: Analysis) -> list[Comparison]:
+    return [
+        comparison
+        for comparison in analysis.comparisons
+        if comparison.label == "registered" and comparison.metric == analysis.primary and comparison.delta is not None
+    ]
+
+
+def _interacting(analysis: Analysis, sentence: str) -> str:
+    """What the crossed settings do, with what each arm does to the one that it was registered against, if they interact and
+    contrasts register several such references beside the baseline."""
+    asked = _registered_on_primary(analysis)
+    contrasts = [comparison for comparison in asked if comparison.reference != analysis.baseline]
+    named = {name for comparison in contrasts for name in (comparison.variant, comparison.reference)}
+    own = [c for c in asked if c.reference == analysis.baseline and c.variant not in named]
+    interact = interacting(analysis)
+    if not interact or not own or not contrasts or len({comparison.regime for comparison in asked}) > 1:
+        return sentence
+    clauses = {
+        reference: _better_or_worse(comparisons)
+        for reference, comparisons in grouped((c.reference, c) for c in (*own, *contrasts)).items()
+    }
+    told = [f"against {reference}, {listed(clause)}" for reference, clause in clauses.items() if clause]
+    if open_ones := [reference for reference, clause in clauses.items() if not clause]:
+        told.append(f"against {listed(open_ones, 'or')}, no difference is shown")
+    return f"{interact}: {'; '.join(told)}."
+
+
+def _acting(analysis: Analysis, plan: Plan | None) -> list[str]:
+    """Which part of a norm on the embeddings acts: ``Scale makes the difference, not centering or bias: ...``; nothing
+    unless registered comparisons single out several parts and show something of one."""
+    found = {} if plan is None else _single_parts(analysis, plan)
+    known = {part: next(iter(outcomes)) if len(outcomes) == 1 else "open" for part, outcomes in found.items()}
+    act = [part for part, outcome in known.items() if outcome in ("better", "worse")]
+    tied = [part for part, outcome in known.items() if outcome == "tie"]
+    if len(known) < 2 or not (act or tied):
+        return []
+    compared = [comparison for part in known for alike in found[part].values() for comparison in alike]
+    metric, where = name_of(compared[0]), _at(analysis, compared[0].regime)
+    clauses = [
+        f"{metric} is {known[part]}{_by(alike)} with {part} ({listed(c.variant for c in alike)}{where})"
+        for part in act
+        for alike in found[part].values()
+    ]
+    if tied:
+        margins = {margin_of(c, c.smallest_effect or 0.0) for part in tied for c in found[part]["tie"]}
+        within = f" within ±{margins.pop()}" if len(margins) == 1 else ""
+        clauses.append(f"{'it' if act else metric} ties{within} with and without {listed(tied)}{'' if act else where}")
+    if unknown := [part for part in known if part not in (*act, *tied)]:
+        clauses.append(f"what {listed(unknown)} {'do' if len(unknown) > 1 else 'does'} is not shown")
+    others = f", not {listed(tied, 'or')}" if tied else ""
+    lead = f"{capital(listed(act))} {'make' if len(act) > 1 else 'makes'} the difference{others}" if act else ""
+    neither = f"No difference comes from {listed(tied, 'or')}" if tied else ""
+    return [f"{lead if act else neither}: {', and '.join(clauses)}."]
+
+
+def _single_parts(analysis: Analysis, plan: Plan) -> dict[str, dict[str, list[Comparison]]]:
+    """Registered comparisons of arms that differ in one part of the norm on the embeddings and in nothing else, by that part
+    and by what it does: ``better``, ``worse``, ``tie`` or what else the comparison says. Nothing for several regimes."""
+    asked = _registered_on_primary(analysis)
+    if len({comparison.regime for comparison in asked}) != 1:
+        return {}
+    arms = {run.variant: run for run in plan.runs if run.regime == asked[0].regime}
+    found: dict[str, dict[str, list[Comparison]]] = {}
+    for comparison in asked:
+        variant, reference = arms.get(comparison.variant), arms.get(comparison.reference)
+        if variant is None or reference is None or variant.recipe is None or reference.recipe is None:
+            continue
+        others = [
+            (arm.model.changed(front=_without_norm(arm.model.front)), arm.training) for arm in (variant, reference)
+        ]
+        mine, theirs = front_parts(variant.model.front), front_parts(reference.model.front)
+        if others[0] != others[1] or len(mine ^ theirs) != 1:
+            continue
+        (part,) = mine ^ theirs
+        outcome: str = comparison.outcome
+        if theirs > mine:
+            outcome = {"better": "worse", "worse": "better"}.get(outcome, outcome)
+        tie = comparison.equivalence is not None and comparison.equivalence.equivalent
+        found.setdefault(part, {}).setdefault("tie" if tie else outcome, []).append(comparison)
+    return found
+
+
+def _without_norm(front: FrontEnd) -> FrontEnd:
+    """What is left of a front end: its place, and what becomes of its gradient."""
+    return FrontEnd(place=front.place, gradient=front.gradient)
+
+
+def front_parts(front: FrontEnd) -> frozenset[str]:
+    """What a front end does to a vector."""
+    parts = {"layernorm": {"scale", "centering"}, "rmsnorm": {"scale"}, "center": {"centering"}, "none": set[str]()}
+    own = parts[front.norm] | ({"bias"} if front.bias else set()) | ({"scale"} if front.scale != 1 else set())
+    return frozenset(own)
 
 
 def _at(analysis: Analysis, regime: str) -> str:
@@ -191,19 +318,19 @@ def _too_many(groups: Sequence[AlikeVerdicts], verdicts: Sequence[VariantVerdict
     return crowded or len(groups) > (MOST_IN_REGIMES if several else MOST_GROUPS)
 
 
-def _told(group: AlikeVerdicts, lead: str, rest: str, *, mixed: bool, again: bool) -> str:
+def _told(group: AlikeVerdicts, words: DecisionWords, *, mixed: bool, again: bool) -> str:
     """*again*: what to do was said before, for another reason."""
     if mixed and group.label == "exploratory":
         lead_only = "" if group.decision in (Decision.INCONCLUSIVE, Decision.NO_VERDICT) else ", a lead only"
-        return f"Not registered{lead_only}: {lead} {rest}"
-    return rest if again else f"{lead} {rest}"
+        return f"Not registered{lead_only}: {words.lead}. {words.why.begun}."
+    return f"{words.why.begun}." if again else f"{words.lead}: {words.why.text}."
 
 
 def verdict_sentence(analysis: Analysis, verdict: Verdict, decided: VariantVerdict) -> tuple[str, str]:
     """What to do, and why in a few words."""
-    return group_sentence(
-        analysis, verdict, AlikeVerdicts(decided.decision, decided.rule, decided.label, (decided.regime,), (decided,))
-    )
+    group = AlikeVerdicts(decided.decision, decided.rule, decided.label, (decided.regime,), (decided,))
+    words = decision_words(analysis, verdict, group)
+    return f"{words.lead}.", f"{words.why.begun}."
 
 
 def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison | None:
@@ -218,7 +345,16 @@ def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison |
     return next((comparison for comparison in asked if comparison.n), None)
 
 
-def group_sentence(
+@dataclass(frozen=True)
+class DecisionWords:
+    """What to do and why, as the halves of a sentence, without a full stop; *more*: whole sentences that may stand apart."""
+
+    lead: str
+    why: Clause
+    more: tuple[str, ...] = ()
+
+
+def decision_words(
     analysis: Analysis,
     verdict: Verdict,
     group: AlikeVerdicts,
@@ -226,8 +362,8 @@ def group_sentence(
     alone: bool = True,
     placed: bool = True,
     behind: bool = False,
-) -> tuple[str, str]:
-    """The same for variants that share their decision; unless *alone*, many of them are "the other nine".
+) -> DecisionWords:
+    """For variants that share their decision; unless *alone*, many of them are "the other nine variants".
 
     *placed*: it says in which regime, or that rates are tuned. *behind*: it follows another decision, on other variants.
     """
@@ -235,98 +371,75 @@ def group_sentence(
         return _use(analysis, verdict, group, placed=placed)
     first = group.verdicts[0]
     names, several = _names(analysis, group, alone=alone), len(group.verdicts) > 1
-    begin = names.capitalize() if len(group.verdicts) > MOST_NAMED and not alone else names
+    counted = len(group.verdicts) > MOST_NAMED and not alone
+    begin = names.capitalize() if counted else names
     base = the_baseline(first.reference)
     where, size = _where(analysis, group.regimes) if placed else "", _sizes(analysis, group)
     registered = "registered" if group.label == "registered" else "asked for"
-    it = "Each" if several else "It"
+    it, are, look = ("each", "are", "look") if several else ("it", "is", "looks")
+    them = "them" if several else "it"
     now = group.decision == Decision.KEEP_PROVISIONALLY
     rather = f" rather than {_names(analysis, group, alone=alone, last='or')}" if behind else ""
-    keep = f"Keep {base}{rather}{where}{' for now' if now else ''}."
-    worse = ("They" if several else "It") if behind else begin
+    keep = f"Keep {base}{rather}{where}{' for now' if now else ''}"
+    known = bool(behind)  # whether the lead names the variants
     if any(used_in(verdict, regime) for regime in group.regimes):
-        unused = f"Do not use {_names(analysis, group, alone=alone, last='or')}{where}."
-        keep = f"{begin} {'are' if several else 'is'} not worth using{where} for now." if now else unused
-        worse = "They" if several else "It"
+        unused = f"Do not use {_names(analysis, group, alone=alone, last='or')}{where}"
+        keep = f"{begin} {are} not worth using{where} for now" if now else unused
+        known = True
+
+    def kept(rest: str) -> DecisionWords:
+        subject = ("they" if several else "it") if known else names
+        return DecisionWords(keep, Clause(f"{subject} {rest}", named=not known and not counted))
+
+    def said(lead: str, why: str) -> DecisionWords:
+        return DecisionWords(f"{lead}{where}", Clause(why))
+
+    def open_still(why: str, *, named: bool = True) -> DecisionWords:
+        return DecisionWords(f"Undecided{where}", Clause(why, named=named and not counted))
+
     match group.decision:
         case Decision.TRADE_OFF if group.rule == Rule.RESTORES_STABILITY:
             compared = [main_comparison(analysis, decided) for decided in group.verdicts]
             shown = all(comparison is not None and comparison.outcome == "worse" for comparison in compared)
             price = ("have" if several else "has") if shown else "may have"
-            return (
-                f"{begin} {price} a price{where}.",
-                f"{it} fails less often than {base}{_failures(analysis, group)}. But {it.lower()} may cost more than the "
-                "margins allow.",
-            )
+            fails = f"{it} fails less often than {base}{_failures(analysis, group)}"
+            return said(f"{begin} {price} a price", f"{fails}, but may cost more than the margins allow")
         case Decision.TRADE_OFF if first.reason == Reason.BETTER_WITH_BAD_RUNS:
-            return (
-                f"{begin} may have a price{where}.",
-                f"{it} is better than {base}{size}, but single runs are bad in something else that was {registered}: "
-                "look at them.",
-            )
+            why = f"{it} is better than {base}{size}, but has single bad runs in something else that was {registered}"
+            return said(f"{begin} may have a price", why)
         case Decision.TRADE_OFF:
-            return (
-                f"{begin} {'have' if several else 'has'} a price{where}.",
-                f"{it} is better than {base}{size}, but worse in something else that was {registered}.",
-            )
+            why = f"{it} is better than {base}{size}, but worse in something else that was {registered}"
+            return said(f"{begin} {'have' if several else 'has'} a price", why)
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.BAD_RUNS:
-            return (
-                keep,
-                f"{worse} {'look' if several else 'looks'} worse, but {_bad_runs(analysis, group)}.",
-            )
+            return kept(f"{look} worse, but {_bad_runs(analysis, group)}")
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.FAILS_MORE:
-            return (
-                keep,
-                f"More runs of {names} fail than the margin allows, and {'they are' if several else 'it is'} not shown to be "
-                "as stable.",
-            )
+            shown_stable = f"{'they are' if several else 'it is'} not shown to be as stable"
+            return DecisionWords(keep, Clause(f"more runs of {names} fail than the margin allows, and {shown_stable}"))
         case Decision.KEEP_PROVISIONALLY:
-            return (
-                keep,
-                f"{worse} {'each ' if several else ''}diverged {_alone_in(analysis, group)}, and nothing that is shown "
-                "outweighs it.",
-            )
+            diverged = f"{'each ' if several else ''}diverged {_alone_in(analysis, group)}"
+            return kept(f"{diverged}, and nothing that is shown outweighs it")
         case Decision.KEEP_BASELINE:
-            verb = "are" if several else "is"
-            return (
-                keep,
-                f"{worse} {verb} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}.",
-            )
+            return kept(f"{are} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}")
         case Decision.TIE:
-            return (
-                f"{begin} {'tie' if several else 'ties'} with {base}{where}.",
-                f"{'Their differences stay' if several else 'The difference stays'} within {_within(analysis, first)}the "
-                f"smallest effect that was {registered}.",
-            )
+            stay = "their differences stay" if several else "the difference stays"
+            within = f"{_within(analysis, first)}the smallest effect that was {registered}"
+            return said(f"{begin} {'tie' if several else 'ties'} with {base}", f"{stay} within {within}")
         case Decision.INCONCLUSIVE if first.reason == Reason.RUNS_MISSING:
-            return (
-                f"Undecided{where}.",
-                f"Runs of {names} are missing on seeds where the baseline's are there, so what the others show does not "
-                "decide.",
-            )
+            missing = f"runs of {names} are missing on seeds where the baseline's are there"
+            return open_still(f"{missing}, so what the others show does not decide", named=False)
         case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_LESS_STABLE:
-            return (
-                f"Undecided{where}.",
-                f"{begin} {'are' if several else 'is'} more stable on the runs that are there, but runs are missing that may "
-                "have failed.",
-            )
+            stable = f"{names} {are} more stable on the runs that are there"
+            return open_still(f"{stable}, but runs are missing that may have failed")
         case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_SMALL:
-            return (
-                f"Undecided{where}.",
-                f"{begin} {'are' if several else 'is'} better than {base}{size}, but only single runs keep "
-                f"{'them' if several else 'it'} from being a tie.",
-            )
+            better = f"{names} {are} better than {base}{size}"
+            return open_still(f"{better}, but only single runs keep {them} from being a tie")
         case Decision.INCONCLUSIVE:
-            return (
-                f"Undecided{where}.",
-                f"These runs show neither that {names} {'differ' if several else 'differs'} from {base} in "
-                f"{_deciding(analysis, first)}, nor that {'they are' if several else 'it is'} equivalent to it.",
-            )
+            differ = f"{names} {'differ' if several else 'differs'} from {base} in {_deciding(analysis, first)}"
+            equivalent = f"{'they are' if several else 'it is'} equivalent to it"
+            return open_still(f"these runs show neither that {differ}, nor that {equivalent}", named=False)
         case Decision.NO_VERDICT:
-            return (
-                f"No verdict{where} on {names}.",
-                f"{capital(_deciding(analysis, first))} cannot decide, and no difference in stability is shown.",
-            )
+            cannot = f"{_deciding(analysis, first)} cannot decide, and no difference in stability is shown"
+            return DecisionWords(f"No verdict{where} on {names}", Clause(cannot))
 
 
 def _deciding(analysis: Analysis, decided: VariantVerdict) -> str:
@@ -343,7 +456,7 @@ def _alone_in(analysis: Analysis, group: AlikeVerdicts) -> str:
     return where_alone(*arms)
 
 
-def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: bool) -> tuple[str, str]:
+def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: bool) -> DecisionWords:
     """What to use, the largest gain first: no variant that another one to use is shown to beat."""
     alike, lost = _by_size(analysis, group), _beaten(analysis, verdict)
     beaten = [decided for decided in alike if any((decided.variant, regime) in lost for regime in group.regimes)]
@@ -351,21 +464,19 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: 
     them = AlikeVerdicts(group.decision, group.rule, group.label, group.regimes, tuple(best))
     where, size, several = _where(analysis, group.regimes) if placed else "", _sizes(analysis, them), len(best) > 1
     base = the_baseline(best[0].reference)
-    it, fail, costs = ("They are", "They fail", "They cost") if several else ("It is", "It fails", "It costs")
+    it, fail, cost = ("they are", "they fail", "cost") if several else ("it is", "it fails", "costs")
     match group.decision:
         case Decision.ADOPT:
-            rest = f"{it} better than {base}{size}{_no_less_stable(analysis, best[0])}."
+            why = f"{it} better than {base}{size}{_no_less_stable(analysis, best[0])}"
         case Decision.ADOPT_PROVISIONALLY:
-            rest = f"{it} better than {base}{size}, but {_not_shown(analysis, best)}."
+            why = f"{it} better than {base}{size}, but {_not_shown(analysis, best)}"
         case _:
             registered = "registered" if group.label == "registered" else "asked for"
-            rest = (
-                f"{fail} less often than {base}{_failures(analysis, them)}. {costs} no more than the margins that were "
-                f"{registered}."
-            )
+            less = f"{fail} less often than {base}{_failures(analysis, them)}"
+            why = f"{less}, and {cost} no more than the margins that were {registered}"
     if len(beaten) == len(alike):
         names = listed(decided.variant for decided in beaten)
-        return f"{names} {'are' if several else 'is'} not the first choice{where}.", rest
+        return DecisionWords(f"{names} {'are' if several else 'is'} not the first choice{where}", Clause(why))
     named = [decided.variant for decided in best[:MOST_NAMED]]
     more = len(best) - len(named)
     either = listed([*named, *([f"one of {count(more)} more"] if more else [])], "or")
@@ -373,9 +484,8 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: 
     now = "For now use" if group.decision == Decision.ADOPT_PROVISIONALLY else "Use"
     one_rate = group.decision != Decision.ADOPT_IN_REGIME and _one_rate(analysis)
     rate = f", at {given_rates(analysis, group.regimes)}" if one_rate else ""
-    if several:
-        rest += f" {_which_is_best(analysis, group.regimes, [decided.variant for decided in best])}"
-    return f"{now} {either}{rather}{where}{rate}.", rest
+    which = [_which_is_best(analysis, group.regimes, [decided.variant for decided in best])] if several else []
+    return DecisionWords(f"{now} {either}{rather}{where}{rate}", Clause(why), tuple(which))
 
 
 def _which_is_best(analysis: Analysis, regimes: Sequence[str], names: Sequence[str]) -> str:
@@ -386,7 +496,13 @@ def _which_is_best(analysis: Analysis, regimes: Sequence[str], names: Sequence[s
         and {comparison.variant, comparison.reference} <= set(names)
         for comparison in analysis.comparisons
     )
-    return "Which of them is best is not shown." if compared else "They were not compared with each other."
+    few = len(names) <= MOST_NAMED
+    which = Clause(listed(names) if few else f"the {count(len(names))} variants to use", named=few)
+    return (
+        f"Which of {which.text} is best is not shown."
+        if compared
+        else f"{which.begun} were not compared with each other."
+    )
 
 
 def _not_shown(analysis: Analysis, alike: Sequence[VariantVerdict]) -> str:
@@ -447,7 +563,7 @@ def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
     bad = {gather(analysis, decided.variant, decided.regime).bad_runs for decided in group.verdicts}
     single = len(bad) == 1 and all(len(seeds) == 1 for seeds in bad)
     stand, their = ("one seed stands out and widens", "its") if single else ("some seeds stand out and widen", "their")
-    return f"{stand} the interval too much to show it: look at {their} runs"
+    return f"{stand} the interval too much to show it; look at {their} runs"
 
 
 def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:
@@ -496,7 +612,7 @@ def _decided(verdict: Verdict, decision: Decision, regime: str, it: str = " it")
     return (_DECIDED | _NOT_USED if used_in(verdict, regime) else _DECIDED)[decision].format(it=it)
 
 
-def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> str:
+def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> list[str]:
     """``layernorm: use it in deep and no-warmup, keep the baseline in four of six regimes.`` for variants that are decided
     alike; in one regime ``Use: rotary and muon. Undecided: swiglu.``"""
     sentences = []
@@ -513,7 +629,7 @@ def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVer
             alike.setdefault(words, []).append(decided)
         for words, members in alike.items():
             sentences.append(f"{words[:1].upper()}{words[1:]}: {_named(analysis, members, len(verdicts))}.")
-        return " ".join([*sentences, *(["Every arm has its own best learning rate."] if places == {TUNED} else [])])
+        return [*sentences, *(["Every arm has its own best learning rate."] if places == {TUNED} else [])]
     every = dict.fromkeys(decided.regime for decided in verdicts)
     by_variant = grouped((decided.variant, decided) for decided in verdicts)
     same = grouped(
@@ -523,7 +639,7 @@ def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVer
         regimes = grouped((_decided(verdict, decision, regime), regime) for decision, regime in decisions)
         parts = [f"{words} {at_places(places, every)}" for words, places in regimes.items()]
         sentences.append(f"{listed(names)}: {', '.join(parts)}.")
-    return " ".join(sentences)
+    return sentences
 
 
 def _named(analysis: Analysis, alike: Sequence[VariantVerdict], judged: int) -> str:
@@ -594,7 +710,7 @@ def _within(analysis: Analysis, decided: VariantVerdict) -> str:
 
 
 def _failures(analysis: Analysis, group: AlikeVerdicts) -> str:
-    """``: 11 of 48 none runs diverged, 0 of 48 layernorm runs``, by the worst kind of failure that shows it; of several
+    """`` (11 of 48 none runs diverged, 0 of 48 layernorm runs)``, by the worst kind of failure that shows it; of several
     regimes, which kinds are rarer where."""
     if len(group.verdicts) > MOST_SIZES or analysis.stability is None:
         return ""
@@ -606,13 +722,13 @@ def _failures(analysis: Analysis, group: AlikeVerdicts) -> str:
     if not rarer:
         return ""
     if len(group.regimes) == 1:
-        return f": {'; '.join(map(failing, rarer))}"
+        return f" ({'; '.join(map(failing, rarer))})"
     where = grouped((gain.failure, gain.regime) for gain in rarer)
     clauses = [
         f"fewer runs {FAILING.get(kind, 'are unstable')} {at_places(list(dict.fromkeys(regimes)))}"
         for kind, regimes in where.items()
     ]
-    return f": {', '.join(clauses)}"
+    return f" ({', '.join(clauses)})"
 
 
 def _no_less_stable(analysis: Analysis, decided: VariantVerdict) -> str:

@@ -150,12 +150,20 @@ def stability_tested(verdict: Verdict) -> bool:
 
 def judged(analysis: Analysis, verdict: Verdict, *, stability: bool) -> list[str]:
     """A sentence for each hypothesis: about *stability*, or the others; those that one sentence answers share it."""
-    sentences: dict[str, list[str]] = {}
+    sentences: dict[tuple[str, ...], list[str]] = {}
     for name, known in verdict.hypotheses.items():
         if (known.rule == "restores-stability") is stability:
-            text = _judged(analysis, verdict, _answered_by(analysis, verdict, known))
+            text = (
+                tuple(_restores(analysis, verdict, known))
+                if stability
+                else (_judged(analysis, _answered_by(analysis, verdict, known)),)
+            )
             sentences.setdefault(text, []).append(f"{name} {known.status}")
-    return [f"{text} ({', '.join(names)})." for text, names in sentences.items()]
+    return [
+        sentence
+        for (text, *more), names in sentences.items()
+        for sentence in (f"{text} ({', '.join(names)}).", *(f"{other}." for other in more))
+    ]
 
 
 def _answered_by(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> HypothesisVerdict:
@@ -176,9 +184,7 @@ def _evidence(analysis: Analysis, known: HypothesisVerdict) -> list[Comparison]:
     return [each for each in analysis.comparisons if each.id in known.evidence and each.metric == known.metric]
 
 
-def _judged(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> str:
-    if known.rule == "restores-stability":
-        return _restores(analysis, verdict, known)
+def _judged(analysis: Analysis, known: HypothesisVerdict) -> str:
     evidence = _evidence(analysis, known)
     metric = name_of(evidence[0]) if evidence else metric_name(known.metric or "")
     match known.reason:
@@ -212,19 +218,20 @@ def _outcomes(analysis: Analysis, compared: Sequence[Comparison]) -> str:
     return listed(clauses)
 
 
-def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> str:
+def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> list[str]:
+    """Where stability is restored, at what cost, and by whom it is not; then where some failures alone are rarer."""
     if known.reason in _UNTESTED:
-        return f"Whether stability is restored stays open: {_UNTESTED[known.reason]}"
+        return [f"Whether stability is restored stays open: {_UNTESTED[known.reason]}"]
     stability = analysis.stability
     if stability is None or known.status == "rejected":
-        return "No variant restores stability where the baseline is unstable"
+        return ["No variant restores stability where the baseline is unstable"]
     shaky = [
         regime for regime in analysis.regimes if (arm := stability.arm(analysis.baseline, regime)) and arm.unstable
     ]
     if known.reason != HypothesisReason.RESTORED:
         undone = known.reason == HypothesisReason.GAIN_UNDONE
         why = "a gain in stability is shown, but other failures are more frequent" if undone else "no gain is shown"
-        return f"Whether stability is restored stays open: {why} {at_places(shaky, analysis.regimes)}".rstrip()
+        return [f"Whether stability is restored stays open: {why} {at_places(shaky, analysis.regimes)}".rstrip()]
     parts: list[StabilityGain | Comparison] = [*stability.parts, *stability.gains, *analysis.comparisons]
     shown = grouped(((part.variant, part.regime), part) for part in parts if part.id in known.evidence)
     restored, rarer = [], []
@@ -235,35 +242,36 @@ def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) ->
             restored.append((variant, regime))
         else:
             rarer.append(gain)
-    places = [(variant, regimes) for variant, regimes in grouped(restored).items()]
-    places += [(gain.variant, [gain.regime]) for gain in rarer]
-    costs = [_at_what_cost(verdict, variant, regimes) for variant, regimes in places]
+    costs = [_at_what_cost(verdict, variant, regimes) for variant, regimes in grouped(restored).items()]
     once = len(costs) > 1 and len(set(costs)) == 1
-    shown_costs = [""] * len(costs) if once else [cost and f", {cost}" for cost in costs]
-    texts = [
-        f"{variant} restores stability {at_places(regimes, analysis.regimes)}{_of_those(regimes, shaky)}"
-        for variant, regimes in grouped(restored).items()
-    ]
-    texts += [
-        f"{gain.variant} has fewer runs that {FAILING[gain.failure]} {at_places([gain.regime])} ({gain.variant_unstable} of "
-        f"{gain.variant_runs}, {gain.reference} {gain.reference_unstable} of {gain.reference_runs}), though not shown to "
-        "have fewer unstable runs"
-        for gain in rarer
-    ]
     clauses = [
-        f"{text}{_fragile(verdict, variant, regimes)}{cost}"
-        for text, (variant, regimes), cost in zip(texts, places, shown_costs, strict=True)
+        f"{variant} restores stability {at_places(regimes, analysis.regimes)}{_of_those(regimes, shaky)}"
+        f"{_fragile(verdict, variant, regimes)}{'' if once or not cost else f', {cost}'}"
+        for (variant, regimes), cost in zip(grouped(restored).items(), costs, strict=True)
     ]
-    clauses += [f"{'both' if len(places) == 2 else 'all of this'} {costs[0]}"] if once and costs[0] else []
+    clauses += [f"{'both' if len(costs) == 2 else 'all of this'} {costs[0]}"] if once and costs[0] else []
+    alone = [_rarer(verdict, gain) for gain in rarer]
     others = [
         name
         for name in analysis.variants
         if name != analysis.baseline and name not in {variant for variant, _ in shown}
     ]
     if others:
-        what = " restore stability" if rarer else ""
+        what = " do so" if clauses else " restore stability"
         clauses.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} not shown to{what}")
-    return "; ".join(clauses)
+    return ["; ".join(clauses), *alone] if restored else ["; ".join([*alone, *clauses])]
+
+
+def _rarer(verdict: Verdict, gain: StabilityGain) -> str:
+    """Where some failures alone are rarer, with the counts, and at what cost."""
+    counts = f"{gain.variant_unstable} of {gain.variant_runs}"
+    of_baseline = f"{gain.reference} {gain.reference_unstable} of {gain.reference_runs}"
+    cost = _at_what_cost(verdict, gain.variant, [gain.regime])
+    where = f"{at_places([gain.regime])} ({counts}, {of_baseline})"
+    return (
+        f"{gain.variant} has fewer runs that {FAILING[gain.failure]} {where}, though "
+        f"not shown to have fewer unstable runs{_fragile(verdict, gain.variant, [gain.regime])}{cost and f', {cost}'}"
+    )
 
 
 def _of_those(regimes: Sequence[str], shaky: Sequence[str]) -> str:
@@ -306,6 +314,25 @@ def _fragile(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str:
 
 
 def crossed(analysis: Analysis) -> str:
+    """All that is known of the crossed settings, as one text."""
+    return " ".join(crossed_effects(analysis))
+
+
+def interacting(analysis: Analysis) -> str:
+    """``architecture and embedding interact``, where that is registered of crossed arms and shown; without a full stop."""
+    crossing = analysis.interactions
+    if crossing is None or crossing.cells:
+        return ""
+    asked = [c for c in crossing.contrasts if c.label == "registered" and c.kind == "interaction"]
+    shown = [contrast for contrast in asked if _is_shown(contrast)]
+    return f"{_interacting_sets(shown)} interact" if shown else ""
+
+
+def _is_shown(contrast: InteractionContrast) -> bool:
+    return contrast.p_adjusted is not None and contrast.p_adjusted <= 1 - contrast.level
+
+
+def crossed_effects(analysis: Analysis) -> list[str]:
     """Which of the crossed settings have an effect, of what size and with the interval that decides, and which have none
     that is shown; then whether they interact."""
     crossing = analysis.interactions
@@ -313,8 +340,8 @@ def crossed(analysis: Analysis) -> str:
         [] if crossing is None else [contrast for contrast in crossing.contrasts if contrast.p_adjusted is not None]
     )
     if crossing is None or not tested:
-        return ""
-    shown = [contrast for contrast in tested if (contrast.p_adjusted or 0.0) <= 1 - contrast.level]
+        return []
+    shown = [contrast for contrast in tested if _is_shown(contrast)]
     effects = {factor.key: _effects(analysis, crossing, factor.key, shown) for factor in crossing.factors}
     asked = {contrast.factors[0] for contrast in tested if contrast.kind == "main"}
     flat = [_short(key) for key, text in effects.items() if not text and key in asked]
@@ -339,12 +366,12 @@ def crossed(analysis: Analysis) -> str:
         together = ["Whether the effect differs between levels of the other setting is not shown."]
     rest_of = main if first else [*main, *together]
     if not rest_of:
-        return " ".join(first)
+        return first
     others = "setting" if len(crossing.factors) == 2 else "settings"
     lead = [] if "main" in registered else ["exploratory"]
     lead += [f"averaged over the other {others}"] if main and len(crossing.factors) > 1 else []
     begin = capital(f"{', '.join(lead)}: ") if lead else ""
-    return " ".join([*first, f"{begin}{rest_of[0]}", *rest_of[1:]])
+    return [*first, " ".join([f"{begin}{rest_of[0]}", *rest_of[1:]])]
 
 
 _NO_INTERACTION = "No interaction of the settings is shown."
@@ -353,11 +380,14 @@ _NO_INTERACTION = "No interaction of the settings is shown."
 def _together(tested: Sequence[InteractionContrast], shown: Sequence[InteractionContrast]) -> list[str]:
     mixed = [contrast for contrast in shown if contrast.kind == "interaction"]
     if mixed:
-        sets = list(dict.fromkeys(" and ".join(map(_short, contrast.factors)) for contrast in mixed))
         names = list(dict.fromkeys(contrast.variant for contrast in mixed if contrast.variant))
-        return [f"{listed(sets)} interact{f' for {listed(names)}' if names else ''}."]
+        return [f"{_interacting_sets(mixed)} interact{f' for {listed(names)}' if names else ''}."]
     asked = any(contrast.kind == "interaction" for contrast in tested)
     return [_NO_INTERACTION] if asked else []
+
+
+def _interacting_sets(contrasts: Sequence[InteractionContrast]) -> str:
+    return listed(dict.fromkeys(" and ".join(map(_short, contrast.factors)) for contrast in contrasts))
 
 
 def _at_levels(analysis: Analysis, crossing: Interactions, flat: Sequence[str]) -> list[str]:

@@ -1157,12 +1157,12 @@ def _worst(evidence: Evidence) -> str:
     if not standing.known:
         return "its stability, which was not recorded"
     if standing.worst is None:
-        return f"that it is as stable, since {pairs_of(standing.pairs)} give no bound on how much more often it fails"
+        return f"equal stability ({pairs_of(standing.pairs)} give no bound on how much more often it fails)"
     points = fixed(100 * max(0.0, standing.worst), 0)
-    text = f"up to {points} percentage points more of its runs may fail ({level(standing.level)} interval)"
+    most, interval = f"up to {points} percentage points more of its runs may fail", f"{level(standing.level)} interval"
     if standing.non_inferior:
-        return f"{text}, within the margin of {percent(standing.margin)}"
-    return f"that it is as stable, since {text}, beyond the margin of {percent(standing.margin)}"
+        return f"{most} ({interval}), within the margin of {percent(standing.margin)}"
+    return f"equal stability ({most} by the {interval}; the margin is {percent(standing.margin)})"
 
 
 def _costs(evidence: Evidence) -> list[str]:
@@ -1461,10 +1461,8 @@ def _seeds_for_margin(evidence: Evidence) -> list[str]:
     standing = evidence.standing
     if standing.non_inferior or not standing.known or evidence.unpaired:
         return []
-    return [
-        f"{capital(pairs_of(standing.pairs))} cannot show more about stability: it takes "
-        f"{count(standing.seeds_for_margin)} seeds without a failure in either arm."
-    ]
+    seeds = f"{count(standing.seeds_for_margin)} seeds without a failure in either arm"
+    return [f"{capital(pairs_of(standing.pairs))} cannot show it; {seeds} can."]
 
 
 def _setting(evidence: Evidence) -> str:
@@ -1556,15 +1554,28 @@ def _needed(evidence: Evidence, needs: Needs) -> list[str]:
                 "More seeds will not help: sweep rates at most a factor of 2 apart, two or more beyond either optimum."
             ]
         case Need.CLOSER_RATES:
-            off = with_unit(number(primary.doubt, 2), primary.unit) if primary is not None else ""
-            share = "more than" if primary is not None and primary.doubt > (primary.smallest_effect or 0) else "much of"
-            return [
-                f"More seeds will help little: the fits of the best learning rates may be off by {off} together, {share} the "
-                "smallest effect that matters.",
-                "Sweep rates closer together about both optima, two or more on either side.",
-            ]
+            return _closer_rates([(evidence, needs)])
         case Need.FRESH_SEEDS:
             return _fresh_seeds([(evidence, needs)])
+
+
+def _closer_rates(asked: Sequence[tuple[Evidence, Needs]]) -> list[str]:
+    """That fitted best rates are too uncertain, and by how much; of several variants, the least and the most."""
+    known = sorted((arm.primary for arm, _ in asked if arm.primary is not None), key=lambda primary: primary.doubt)
+    if not known:
+        return []
+    off = with_unit(_span([number(primary.doubt, 2) for primary in known]), known[0].unit)
+    share = "more than" if _beyond_smallest(known[0]) else "much of"
+    return [
+        f"More seeds will help little: the fits of the best learning rates may be off by {off}, {share} the smallest effect "
+        "that matters.",
+        "Sweep rates closer together around both optima, two or more on either side.",
+    ]
+
+
+def _beyond_smallest(primary: Comparison) -> bool:
+    """Whether the doubt about fitted rates alone exceeds the smallest effect that matters."""
+    return primary.doubt > (primary.smallest_effect or 0)
 
 
 #: A study of so many seeds is none that anyone makes.
@@ -1776,12 +1787,13 @@ def told_once(told: Iterable[tuple[VariantVerdict, Sentences]]) -> list[SharedSe
 
 
 def names_of(verdicts: Sequence[VariantVerdict], every: Sequence[VariantVerdict]) -> str:
-    """``layernorm and rmsnorm``; in a study with several regimes ``layernorm (deep, hot), rmsnorm (deep)``."""
+    """``layernorm and rmsnorm``; in a study with several regimes ``layernorm and rmsnorm (deep, hot); center (deep)``."""
     if len(verdicts) == len(every) > 3:
         return f"All {count(len(every))}"
     places = grouped((decided.variant, decided.regime) for decided in verdicts)
     if len({decided.regime for decided in every}) > 1:
-        return ", ".join(f"{variant} ({', '.join(regimes)})" for variant, regimes in places.items())
+        alike = grouped((tuple(regimes), variant) for variant, regimes in places.items())
+        return "; ".join(f"{listed(names)} ({', '.join(regimes)})" for regimes, names in alike.items())
     return listed(places)
 
 
@@ -1811,8 +1823,9 @@ def needs_told_once(analysis: Analysis, verdicts: Iterable[VariantVerdict]) -> l
     )
     told: list[SharedSentences] = []
     for (need, *_), members in open_ones.items():
-        if need == Need.FRESH_SEEDS:
-            texts = _fresh_seeds([(evidence, needs) for _, evidence, needs in members])
+        if need in (Need.FRESH_SEEDS, Need.CLOSER_RATES):
+            asked = [(evidence, needs) for _, evidence, needs in members]
+            texts = _fresh_seeds(asked) if need == Need.FRESH_SEEDS else _closer_rates(asked)
             told += [SharedSentences(tuple(decided for decided, *_ in members), text) for text in texts]
         else:
             told += told_once(
@@ -1823,6 +1836,8 @@ def needs_told_once(analysis: Analysis, verdicts: Iterable[VariantVerdict]) -> l
 
 def _same_need(evidence: Evidence, needs: Needs) -> tuple[object, ...]:
     primary = evidence.primary
+    if needs.need == Need.CLOSER_RATES and primary is not None:
+        return (needs.need, primary.metric, _beyond_smallest(primary))
     if needs.need != Need.FRESH_SEEDS or primary is None:
         return (needs.need,)
     return (

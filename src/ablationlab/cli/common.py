@@ -277,8 +277,8 @@ class RunView:
             self.printer.text(step_times_line(event.plan))
 
     def _concluded(self, event: Concluded) -> None:
-        """The answer first: a sentence, the table of the arms, then the verdict with its reasons."""
-        from ablationlab.analysis.answer import answer
+        """The answer first: a sentence or two, the rest of it, the table of the arms, then the verdict with its reasons."""
+        from ablationlab.analysis.answer import answers
         from ablationlab.records.plan import Plan
         from ablationlab.records.results import read_runs
         from ablationlab.report.tables import ablation_table
@@ -289,13 +289,14 @@ class RunView:
         out.line()
         if analysis.question:
             out.text(analysis.question)
-        out.text(plain(answer(analysis, verdict)))
+        plan = Plan.of(results)
+        for text in answers(analysis, verdict, plan=plan):
+            out.text(plain(text))
         table = ablation_table(analysis, verdict)
         out.line()
         if table is not None:
             out.parts(table.terminal())
         else:  # without a primary metric: every arm as it came out
-            plan = Plan.of(results)
             out.parts(results_table(plan, read_runs(plan, results)))
         out.line()
         out.parts(*verdict_view(analysis, verdict))

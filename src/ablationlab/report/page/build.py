@@ -483,21 +483,18 @@ def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: It
     }
 
 
-#: Letters of the answer that stand in large type, at most; of more, the first answer.
-MOST_LARGE = 300
-
-
 def _answer(results: Results) -> tuple[str, Sequence[str]] | None:
-    """(what stands in large type, the rest): the whole answer, or what the study asks first and then everything else."""
+    """(what stands in large type, the rest): the sentence or two that answer the question, then everything else."""
     if results.analysis is None or results.verdict is None:
         return None
-    texts = answers(results.analysis, results.verdict, interim=results.interim, replication=results.replication)
-    if not texts:
-        return None
-    large = 1
-    while large < len(texts) and len(" ".join(texts[: large + 1])) <= MOST_LARGE:
-        large += 1
-    return " ".join(texts[:large]), texts[large:]
+    texts = answers(
+        results.analysis,
+        results.verdict,
+        interim=results.interim,
+        replication=results.replication,
+        plan=results.plan,
+    )
+    return (texts[0], texts[1:]) if texts else None
 
 
 def _no_verdict(results: Results) -> str:

@@ -381,7 +381,9 @@ class Context:
     def answer(self, study: StudyView, *, replicated: bool = True) -> list[Inline]:
         """The study's question answered, as on its page. *replicated*: whether a publication's results come back, too."""
         publication = study.results.replication if replicated else None
-        told = answers(study.analysis, study.verdict, interim=study.interim, replication=publication)
+        told = answers(
+            study.analysis, study.verdict, interim=study.interim, replication=publication, plan=study.results.plan
+        )
         published = "" if publication is None else findings.replicated(publication)
         return [
             piece

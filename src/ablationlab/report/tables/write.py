@@ -128,7 +128,8 @@ def statistics_markdown(results: Results) -> str:
     if analysis.question:
         parts.append(markdown(analysis.question))
     parts.append(_source(analysis, verdict))
-    parts.append(markdown(answer(analysis, verdict, interim=results.interim, replication=results.replication)))
+    told = answer(analysis, verdict, interim=results.interim, replication=results.replication, plan=results.plan)
+    parts.append(markdown(told))
     parts += _section(ablation_table(analysis, verdict), "Ablation")
     parts += ["## Verdict", verdict_table(analysis, verdict).markdown(), _verdicts(analysis, verdict)]
     if verdict.hypotheses:
