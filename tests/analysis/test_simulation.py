@@ -12,6 +12,7 @@ from ablationlab.analysis.dataset import Arm
 from ablationlab.analysis.decision_power import _doubts, _more_items, decision_power
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
 from ablationlab.analysis.simulation import (
+    ArmInstability,
     Instabilities,
     SimulatedTasks,
     World,
@@ -24,6 +25,7 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import EvaluationAnalysis, ItemContrast
 from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Decision
+from ablationlab.report.terminal.power import decision_view
 from ablationlab.stats import compare, paired_t_power
 from ablationlab.stats.simulation import brief_inference
 
@@ -177,6 +179,42 @@ def test_power_of_a_stability_gain_follows_the_assumed_chances():
     row = next(row for row in few.shown if row.id == name)
     # Eight of eight rescued is p = 2 / 2^8, and there are 2 variants x 2 regimes x 2 kinds of failure to look at.
     assert (row.share, row.least, row.needs) == (0.0, 2 / 2**8, 0.05 / 8)
+
+
+def test_each_arm_of_a_pilot_breaks_at_its_own_rate():
+    """layernorm never broke and rmsnorm always did: of one arm a gain is certain, of the other there is none."""
+    values = arms(0.0, sd=0.03, n=12)
+    losses = {"none": values["none"], "layernorm": values["layernorm"], "rmsnorm": values["layernorm"]}
+    calm, spiked = dict.fromkeys(losses, "." * 12), "s" * 12
+    hot = {"none": spiked, "layernorm": "." * 12, "rmsnorm": spiked}
+    criteria = [Criterion(**PRIMARY)]
+    found = made_up({"validation_loss": losses}, criteria, regimes={"default": calm, "hot": hot})
+    made = stressed(variants=["none", "layernorm", "rmsnorm"], seeds=list(range(1, 13)), criteria=[PRIMARY])
+    power = decision_power(power_plans(made, found), pilot=found, studies=12)
+    rates = {name: power.unstable["hot"].of(name, "none") for name in losses}
+    assert rates == {
+        "none": ArmInstability(1.0, 0.0),
+        "layernorm": ArmInstability(0.0, 0.0),
+        "rmsnorm": ArmInstability(1.0, 0.0),
+    }
+    shown = {row.id: row.share for row in power.shown}
+    gains = {name: shown[f"stability/hot/{name}:none"] for name in ("layernorm", "rmsnorm")}
+    assert gains == {"layernorm": 1.0, "rmsnorm": 0.0}
+    (text,) = [str(part) for part in decision_view(made, power) if "Runs that break" in str(part)]
+    assert "Runs that break in hot: 100 % of none and rmsnorm, 0 % of layernorm." in text
+
+
+def test_a_run_that_spikes_keeps_its_values_where_another_arm_diverges():
+    chances = Instabilities(1.0, 1.0, own={"none": ArmInstability(1.0, 1.0), "layernorm": ArmInstability(1.0)})
+    world = World(SDS, unstable={"hot": chances})
+    (dataset,) = datasets(stressed(variants=["none", "layernorm"]), world, 1, np.random.default_rng(4))
+    states = {(run.variant, run.state, run.unstable) for run in dataset.runs if run.regime == "hot"}
+    assert states == {("none", "diverged", True), ("layernorm", "finished", True)}
+    known = {
+        name: [isinstance(value, float) for value in dataset.values[Arm("validation_loss", None, "hot", name)].values()]
+        for name in ("none", "layernorm")
+    }
+    assert known == {"none": [False] * 8, "layernorm": [True] * 8}
 
 
 def test_without_an_sd_or_a_smallest_effect_nothing_is_simulated():

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Final
 
 from ablationlab.analysis.power import PlannedPower, StudyPower, power_plans
-from ablationlab.analysis.simulation import Instabilities, Outcomes, World, simulate
+from ablationlab.analysis.simulation import ArmInstability, Instabilities, Outcomes, World, simulate
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
@@ -200,7 +200,10 @@ def _doubts(study: Study, rows: Sequence[PlannedPower]) -> dict[tuple[str, str],
 
 
 def _instabilities(study: Study, pilot: Analysis | None) -> dict[str, Instabilities]:
-    """Of every regime as in the pilot; else the default one is stable, and the others break half of the baseline's runs."""
+    """Of every arm and regime as in the pilot, and of a variant that the pilot lacks, as of its variants together.
+
+    Without a pilot the default regime is stable, and the others break half of the baseline's runs.
+    """
     chances = {regime: STRESSED for regime in study.regime_names() if regime != DEFAULT_REGIME}
     stability = pilot.stability if pilot is not None else None
     for regime in study.regime_names():
@@ -211,7 +214,11 @@ def _instabilities(study: Study, pilot: Analysis | None) -> dict[str, Instabilit
             shares = [
                 sum(arm.unstable_runs for arm in group) / sum(arm.runs for arm in group) for group in (base, others)
             ]
-            chances[regime] = Instabilities(shares[0], shares[1], diverge=any(arm.diverged for arm in arms))
+            own = {
+                arm.variant: ArmInstability(arm.unstable_runs / arm.runs, arm.diverged / arm.runs)
+                for arm in (*base, *others)
+            }
+            chances[regime] = Instabilities(shares[0], shares[1], any(arm.diverged for arm in arms), own)
     return chances
 
 

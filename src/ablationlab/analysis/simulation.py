@@ -36,12 +36,29 @@ BASE = 1.0
 
 
 @dataclass(frozen=True)
+class ArmInstability:
+    """Chances that a run of one arm is unstable, and that it diverges, which is a part of them."""
+
+    unstable: float
+    diverged: float = 0.0
+
+
+@dataclass(frozen=True)
 class Instabilities:
-    """Chances that a run of the baseline, and one of a variant, is unstable; *diverge*: such a run diverges."""
+    """Chances that a run of the baseline, and one of a variant, is unstable; *diverge*: such a run diverges.
+
+    *own*: of arms whose own chances are known.
+    """
 
     baseline: float
     variant: float
     diverge: bool = False
+    own: Mapping[str, ArmInstability] = field(default_factory=dict)
+
+    def of(self, arm: str, baseline: str) -> ArmInstability:
+        """The chances of one arm of a study with that baseline."""
+        shared = self.baseline if arm == baseline else self.variant
+        return self.own.get(arm, ArmInstability(shared, shared if self.diverge else 0.0))
 
 
 @dataclass(frozen=True)
@@ -182,7 +199,7 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
         for variant in study.variants
     }
     for number in range(studies):
-        fails = {arm: draws[number] < _chance(study, world, *arm) for arm, draws in chances.items()}
+        fails = {arm: _failed(study, world, *arm, draws[number]) for arm, draws in chances.items()}
         drawn = {arm: draws[number] for arm, draws in arms.items()}
         if world.curvature is not None and study.sweep is not None:
             tuned, doubts = _tuned(study, world, world.curvature, rng)
@@ -250,34 +267,39 @@ def _mean(study: Study, world: World, metric: str, variant: str) -> float:
     return 0.0 if variant == study.baseline else world.effects.get(metric, 0.0)
 
 
-def _chance(study: Study, world: World, regime: str, variant: str) -> float:
-    chances = world.unstable.get(regime, Instabilities(0.0, 0.0))
-    return chances.baseline if variant == study.baseline else chances.variant
+@dataclass(frozen=True)
+class _Failed:
+    """Which runs of an arm diverge, and which are unstable."""
+
+    diverged: NDArray[np.bool_]
+    unstable: NDArray[np.bool_]
+
+
+def _failed(study: Study, world: World, regime: str, variant: str, draws: FloatArray) -> _Failed:
+    chance = world.unstable.get(regime, Instabilities(0.0, 0.0)).of(variant, study.baseline)
+    return _Failed(draws < chance.diverged, draws < chance.unstable)
 
 
 def _dataset(
     study: Study,
     world: World,
     draws: Mapping[Arm, FloatArray],
-    fails: Mapping[tuple[str, str], NDArray[np.bool_]],
+    fails: Mapping[tuple[str, str], _Failed],
     *,
     gated: bool,
 ) -> Dataset:
     values: Values = {}
     for arm, numbers in draws.items():
         shown = np.exp(numbers) if world.metrics[arm.metric].transform == "log" else BASE + numbers
-        chances = world.unstable.get(arm.regime)
-        lost = (
-            fails[arm.regime, arm.variant] if chances is not None and chances.diverge else np.zeros(len(numbers), bool)
-        )
+        lost = fails[arm.regime, arm.variant].diverged
         values[arm] = {
             seed: absent(Absence.DIVERGED) if gone else value_or_absent(None if np.isnan(value) else float(value))
             for seed, value, gone in zip(_seeds(study, arm.regime), shown, lost, strict=True)
         }
     runs = [
-        _run(regime, variant, seed, diverged=bool(fail) and world.unstable[regime].diverge, unstable=bool(fail))
-        for (regime, variant), unstable in fails.items()
-        for seed, fail in zip(_seeds(study, regime), unstable, strict=True)
+        _run(regime, variant, seed, diverged=bool(diverged), unstable=bool(unstable))
+        for (regime, variant), failed in fails.items()
+        for seed, diverged, unstable in zip(_seeds(study, regime), failed.diverged, failed.unstable, strict=True)
     ]
     control: ControlOutcome = "told-apart" if gated else "not-told-apart"
     sensitive = Sensitivity(sensitive=gated and bool(study.evaluation.gate_seeds), control=control)

@@ -8,8 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.decision_power import DecisionPower, DesignRow
-from ablationlab.analysis.wording import DECISIONS
+from ablationlab.analysis.wording import DECISIONS, listed
 from ablationlab.core.format import count, fixed, p_value, percent, plain, setting
+from ablationlab.core.grouping import grouped
 from ablationlab.records.settings import Study
 from ablationlab.records.verdict import Decision
 from ablationlab.report.table import Table
@@ -42,8 +43,8 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
     yield Text(
         plain(
             "True effect of every variant on the primary metric, in smallest effects that matter; above 0 is better. "
-            f"Other metrics do not change. {_assumed(power)}The study's own tests, corrections, families and rules decide."
-            f"{_about_sweep(study)}"
+            f"Other metrics do not change. {_assumed(study, power)}The study's own tests, corrections, families and rules "
+            f"decide.{_about_sweep(study)}"
         )
     )
     shown = [(row.id, percent(row.share), _reason(row.least, row.needs)) for row in power.shown]
@@ -72,13 +73,14 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
     )
 
 
-def _assumed(power: DecisionPower) -> str:
-    chances = [
-        f"{regime} {percent(chance.baseline)} against {percent(chance.variant)}"
-        for regime, chance in power.unstable.items()
-        if chance.baseline or chance.variant
-    ]
-    return f"Runs that break, baseline against variant: {'; '.join(chances)}. " if chances else "No run breaks. "
+def _assumed(study: Study, power: DecisionPower) -> str:
+    """Which share of the runs of each arm is unstable, by regime; arms that share it together."""
+    texts = []
+    for regime, chances in power.unstable.items():
+        arms = grouped((percent(chances.of(name, study.baseline).unstable), name) for name in study.variants)
+        if arms.keys() != {percent(0.0)}:
+            texts.append(f"{regime}: {', '.join(f'{share} of {listed(names)}' for share, names in arms.items())}")
+    return f"Runs that break in {'; in '.join(texts)}. " if texts else "No run breaks. "
 
 
 def _about_sweep(study: Study) -> str:
