@@ -35,7 +35,8 @@ PAPERS = ("embedding-norm", "replication-final")
 RECORDS_ONLY = ("ladder-0.2m-first", "modern-embedding-norm-coarse")
 #: The studies of the programme's paper, in its order.
 PROGRAMME = (
-    "replication-final", "embedding-norm", "embedding-norm-smooth", "embedding-norm-rescue", "embedding-norm-bpe-why",
+    "replication-pilot", "replication-final", "embedding-norm", "embedding-norm-smooth", "embedding-norm-rescue",
+    "embedding-norm-factorial", "embedding-norm-scale", "embedding-norm-bpe-why",
     "ladder-0.2m", "ladder-0.7m", "ladder-1.6m", "ladder-2.5m", "modern-embedding-norm", "embedding-norm-bpe-tuned",
 )  # fmt: skip
 PROGRAMME_TEXT = Path(__file__).parents[2] / "studies" / "embedding-norm.md"

@@ -27,11 +27,12 @@ from ablationlab.report.page.design import strip
 from ablationlab.report.page.sentences import stability
 from ablationlab.report.paper import sources, write_programme
 from ablationlab.report.paper.build import Context, read_template
+from ablationlab.report.paper.build import document_of as build_document
 from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
 from ablationlab.report.paper.figures import ends_of, forest_of, in_panels
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
-from ablationlab.report.paper.study import StudyView, front_words, norm_formula, setting_words
+from ablationlab.report.paper.study import StudyView, front_formula, setting_words
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.study.text import read_text
 from analysis.builder import HYPOTHESES, outcome, seal_again, study
@@ -307,7 +308,7 @@ def test_families_are_those_of_the_comparisons_that_were_made(tmp_path):
         prose(made(tmp_path / name, made=study(stability={"smoothness": smoothness})))
         for name, smoothness in (("plain", []), ("steady", ["final_gradient_norm"]))
     )
-    own = "measures of stability and smoothness are a family of their own (Holm"
+    own = "Measures of stability and smoothness are a family of their own, with Holm-adjusted p"
     assert own in steady
     assert own not in calm
     assert "They are corrected among themselves, but for metrics that follow from one of the criteria" in steady
@@ -486,7 +487,9 @@ def test_the_discussion_of_a_programme_says_what_agrees_what_differs_how_strong_
     agrees, _, strong, advice = paragraphs_of(document(*programme), *starts)
     assert "layernorm (3 of 3 comparisons in three studies) is shown better in some and worse in others." in agrees
     assert "The registered comparisons have 5 to 6 pairs." in strong
-    assert "Use for now layernorm (one of three decisions; the baseline is kept in two)" in advice
+    kept = "Keep the baseline instead of layernorm (two of three decisions; but adopt the variant provisionally in "
+    assert f"{kept}norm-other)" in advice
+    assert "Use for now" not in advice
     agrees, _, _, advice = paragraphs_of(document(*programme[:2]), *starts)
     assert "always for the worse with layernorm (2 of 2 comparisons in two studies)." in agrees
     assert "Keep the baseline instead of layernorm (both decisions)." in advice
@@ -609,7 +612,8 @@ def test_a_section_gives_every_registered_difference_and_those_between_variants(
         for regime in regimes
         for c in sorted((c for c in compared if c.regime == regime), key=lambda c: c.reference != "none")
     ]
-    assert [arm for _, arm, delta in deltas if delta is None] == ["none", "layernorm", "none", "none"]  # references
+    assert [arm for _, arm, delta in deltas if delta is None] == ["none", "none", "none"]  # references
+    assert rows[3]["mean"].text.split() == ["vs", "layernorm"]  # and no second row of it
     means = [row["mean"].text.replace("\N{NO-BREAK SPACE}", " ") for row in rows if row["regime"].text]
     first = [next(c for c in compared if c.regime == name and c.reference == "none") for name in regimes]
     assert means[0] == format.mean_sd(first[0].reference_mean, first[0].reference_sd)
@@ -772,26 +776,30 @@ def test_arms_that_differ_before_block_1_are_told_apart():
     norm, scaled = FrontEnd(norm="rmsnorm", gain=True), FrontEnd(scale="sqrt-width", place="token")
     models = [plain, *(plain.model_copy(update={"front": front}) for front in (norm, scaled))]
     rotary = models[1].model_copy(update={"position": "rotary"})  # adds no vector: there is no E_pos
-    assert [front_words(model, plain) for model in (*models, rotary)] == [
-        [],
-        ["block 1 reads RMSNorm(E_tok + E_pos)"],
-        ["block 1 reads √d · (E_tok)"],
-        ["block 1 reads RMSNorm(E_tok)"],
+    assert [front_formula(model) for model in (*models, rotary)] == [
+        "E_tok + E_pos",
+        "RMSNorm(E_tok + E_pos), ε = 10⁻⁵",
+        "√d · E_tok + E_pos",
+        "RMSNorm(E_tok), ε = 10⁻⁵",
     ]
 
 
-def test_a_whole_norm_before_block_1_goes_by_its_name():
+def test_what_a_norm_before_block_1_lacks_is_named():
     plain = ModelConfig(layers=1, width=16, heads=4, context=16)
     layer, root = FrontEnd(norm="layernorm", gain=True, bias=True), FrontEnd(norm="rmsnorm", gain=True, eps=1e-6)
-    others = [root.changed(gain=False), root.changed(scale=0.03), FrontEnd(norm="center"), FrontEnd()]
-    fronts = [layer, root, layer.changed(place="token"), *others]
-    assert [norm_formula(plain.changed(front=front)) for front in fronts] == [
+    others = [root.changed(gain=False), root.changed(scale=0.03), FrontEnd(norm="center"), root.changed(gradient=0.1)]
+    fronts = [layer, root, layer.changed(place="token"), layer.changed(bias=False), *others]
+    assert [front_formula(plain.changed(front=front)) for front in fronts] == [
         "LN(E_tok + E_pos), ε = 10⁻⁵",
         "RMSNorm(E_tok + E_pos), ε = 10⁻⁶",
         "LN(E_tok) + E_pos, ε = 10⁻⁵",
-        *[""] * 4,
+        "LN(E_tok + E_pos) without bias, ε = 10⁻⁵",
+        "RMSNorm(E_tok + E_pos) without gain, ε = 10⁻⁶",
+        "0.03 · RMSNorm(E_tok + E_pos), ε = 10⁻⁶",
+        "center(E_tok + E_pos)",
+        "RMSNorm(E_tok + E_pos), ε = 10⁻⁶, the gradient into E_tok × 0.1",
     ]
-    assert norm_formula(plain.changed(front=layer, position="rotary")) == "LN(E_tok), ε = 10⁻⁵"
+    assert front_formula(plain.changed(front=layer, position="rotary")) == "LN(E_tok), ε = 10⁻⁵"
 
 
 def test_a_formula_with_positions_is_told_only_of_models_that_add_them():
@@ -963,3 +971,80 @@ def test_how_runs_ended_is_drawn_of_the_regimes_in_which_a_difference_in_stabili
     )
     calm = Results.open(made(tmp_path / "calm"))
     assert ends_of(calm, stability_charts.ends(calm)) is None
+
+
+def test_a_model_without_blocks_is_no_transformer_and_is_named_where_it_decides(programme, tmp_path):
+    model = study().model_dump(mode="json")["model"] | {"layers": 0}
+    asked = study(name="no-blocks", question="Without blocks?", model=model)
+    folder = made(tmp_path, made=asked, outcomes=shifted(-0.9))
+    alone = prose(folder)
+    assert "The baseline has no Transformer block, so it predicts every token from the one before it" in alone
+    assert "decoder-only Transformer in the manner" not in alone
+    text = said(document(*programme[:2], folder))
+    assert "(no-blocks, a model without a Transformer block) to +0." in text
+    assert re.search(r"layernorm \(−0\.\d+ nats/token\), a model without a Transformer block\.", str(text))
+    (advice,) = paragraphs_of(document(*programme[:2], folder), "What to do.")
+    assert "but adopt the variant provisionally in no-blocks, a model without a Transformer block)" in advice
+
+
+def test_one_name_for_two_hypotheses_is_not_told(programme, tmp_path):
+    other = [HYPOTHESES[0] | {"statement": "Another statement."}, *HYPOTHESES[1:]]
+    folders = [
+        made(tmp_path / str(place), made=study(name=f"asked-{place}", question="Why?", hypotheses=hypotheses))
+        for place, hypotheses in enumerate((HYPOTHESES, other))
+    ]
+    (told,) = paragraphs_of(document(*folders), "Hypotheses.")
+    assert "Another statement: " in told
+    assert not re.search(r"\bH\d", told)
+
+
+def test_what_arms_take_from_the_literature_is_cited_and_nothing_else(programme, tmp_path):
+    model = study().model_dump(mode="json")["model"]
+    rotary = made(tmp_path / "rotary", made=study(model=model | {"position": "rotary", "mlp": "swiglu"}))
+    cited = document(rotary).cited()
+    assert {"su2024", "shazeer2020"} <= set(cited)
+    assert not {"jordan2024", "hu2024", "press2022"} & set(cited)
+    assert "From the literature come rotary positions" in prose(rotary)
+    assert not {"su2024", "shazeer2020"} & set(document(programme[0]).cited())
+
+
+def test_many_learning_rates_are_told_by_their_range(tmp_path):
+    rates = [round(0.001 * 2 ** (place / 2), 6) for place in range(10)]
+    own = {"none": rates[:5], "layernorm": rates[5:]}
+    sweep = {"lr": rates[:5], "variant_lr": own, "selection_seeds": [91]}
+    text = prose(made(tmp_path, made=study(sweep=sweep)))
+    assert "Every arm is trained at five learning rates of its own, out of 10 from 0.001 to 0.0226" in text
+    assert "0.00283" not in text
+
+
+def test_a_figure_that_would_have_to_shrink_rules_a_size_out(tmp_path):
+    """A wide float leaves less of the column than the figure takes."""
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "a.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"></svg>')
+    head = read_template("layout.typ") + "#show: paper.with(title: [T], abstract: [A], byline: [B])\n"
+    wide = '#tabular("t", (left,), ("A",), wide: true, caption: [t], ..range(70).map(n => [#n]))\n'
+    ordered = []
+    for before in ("", wide):
+        source = f'{head}{before}#lorem(40)\n#drawing("a", "a", 1.0)[a]\n#layout-check\n'
+        with typst_compiler(source, tmp_path) as compiler:
+            ordered.append(json.loads(compiler.query("<end>", field="value", one=True))["ordered"])
+    assert ordered == [True, False]
+
+
+def test_of_one_study_among_several_the_norms_are_drawn(programme, monkeypatch):
+    from ablationlab.report import figures as page_figures
+    from ablationlab.report.charts.theme import Figure
+    from ablationlab.report.paper import figures
+
+    keys = ("curve-loss", "curve-gradient-norm", "probe-embedding-norm-tokens")
+    every = [Figure(key, key, (), chart=None, data={}) for key in keys]
+    monkeypatch.setattr(page_figures, "draw_figures", lambda _: SimpleNamespace(every=lambda: every))
+    monkeypatch.setattr(figures, "column_svg", lambda *_: '<svg width="10" height="5"></svg>')
+    monkeypatch.setattr(figures, "forest_of", lambda *_: None)
+    studies = [Results.open(folder) for folder in programme[1:]]  # each asks a question of its own
+    drawn = figures.programme_pictures(studies, {})
+    shown = {name: [picture.kind for picture in pictures] for name, pictures in drawn.items()}
+    norms = ["curve-gradient-norm", "probe-embedding-norm"]
+    assert shown == {"norm-again": ["curve-loss", *norms], "norm-other": ["curve-loss"]}
+    text = said(build_document(studies, drawn))
+    assert "shows the training loss, norm-again-curve-gradient-norm the gradient norm and norm-again-probe-" in text

@@ -437,7 +437,20 @@ def deviation(known: Deviation) -> str:
             details["changes"] = _few(changes, 5)
         case DeviationCode.SCORED_OTHERWISE:
             details["scored"] = ". ".join(map(_scored_otherwise, details["scored"]))
+        case DeviationCode.OFF_TARGET:
+            details["setting"] = calibrated_setting(details["setting"])
     return filled(_DEVIATIONS[known.code], details)
+
+
+#: Settings that a calibration usually chooses, in words.
+_CALIBRATED: Final[Mapping[str, str]] = {
+    "training.lr": "the learning rate",
+    "training.betas[1]": "the optimizer's second beta",
+}
+
+
+def calibrated_setting(setting: str) -> str:
+    return _CALIBRATED.get(setting, setting)
 
 
 def _few(names: Sequence[str], most: int = 6) -> str:

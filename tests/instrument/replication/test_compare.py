@@ -89,6 +89,14 @@ def test_a_figure_holds_both_means_and_welchs_interval(flipped):
     assert "are not reproduced: loss of layernorm (1 published" in told
 
 
+def test_a_figure_of_another_definition_is_not_said_to_fail(flipped):
+    values = {"layernorm": {"mean": 1.0, "sd": 0.1, "n": 3}}
+    asked = figure(values=values, same_definition=False)
+    told = " ".join(words.conclusions(replicate(table(figures=[asked]), flipped)))
+    assert "These differ, but are defined in another way there, or not at all: loss of layernorm (1 published" in told
+    assert "not reproduced" not in told
+
+
 def test_a_figure_that_is_not_reproduced_has_the_digits_that_tell_it_from_ours(flipped):
     found = replicate(table(figures=[figure(values={"none": {"mean": 11.17158, "n": 3}})]), flipped)
     near = found.figures[0].model_copy(update={"mean": 11.1702, "outcome": "outside"})

@@ -142,8 +142,10 @@ def _of_figures(own: Sequence[ReplicatedFigure], level: float) -> Iterator[str]:
     known = len(within) + len(outside)
     if within:
         yield f"{compatible([*within, *outside], level)}: {_listed(within)}."
-    if outside:
-        yield f"These are not reproduced: {_listed(outside, values=True)}."
+    if missed := [figure for figure in outside if figure.published.same_definition]:
+        yield f"These are not reproduced: {_listed(missed, values=True)}."
+    if unlike := [figure for figure in outside if not figure.published.same_definition]:
+        yield f"These differ, but are defined in another way there, or not at all: {_listed(unlike, values=True)}."
     yield from dict.fromkeys(figure.published.note for figure in outside if figure.published.note)
     if known > 1:
         chance = (1 - level) * known
@@ -167,7 +169,7 @@ def _flips(directions: Sequence[ReplicatedDirection]) -> Iterator[str]:
                 metric,
             ):
                 here, there = (f"{number(d.estimate[0], sign=True)} in regime {d.regime}" for d in (own, other))
-                yield f"The sign flips: {variant} − {reference} in {metric} is {here} and {there}."
+                yield f"The sign flips: {variant} − {reference} in {metric_name(metric)} is {here} and {there}."
 
 
 def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:

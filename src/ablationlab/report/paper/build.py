@@ -23,7 +23,14 @@ from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
 from ablationlab.report.paper.programme import Programme, decided_in
 from ablationlab.report.paper.sources import Sources
-from ablationlab.report.paper.study import Decided, LastReading, StudyView, metric_meanings, shared_start, value_name
+from ablationlab.report.paper.study import (
+    Decided,
+    LastReading,
+    StudyView,
+    metric_meanings,
+    shared_start,
+    value_name,
+)
 from ablationlab.report.paper.words import PaperWords, environment, methods_of
 from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import comparison_table
@@ -153,6 +160,7 @@ class Context:
             "plans": [study.plan for study in studies if study.plan is not None],
             "sealed": [part for s in studies for part in (s.plan, s.analysis, s.verdict) if part is not None],
             "all_norms": {norm for study in studies for norm in study.norms},
+            "cited_parts": list(dict.fromkeys(part for study in studies for part in study.cited_parts)),
             "total_runs": sum(len(study.results.runs) for study in studies),
             "sizes": runs if len({run.budget.parameters for run in runs}) > 1 or one else runs[:1],
             "devices": list(dict.fromkeys(study.plan.execution.device_name for study in trained if study.plan)),
@@ -221,8 +229,11 @@ class Context:
 
     # Data and methods
 
+    def digits(self, value: float, digits: int = 3) -> float:
+        return float(f"{value:.{digits}g}")
+
     def share(self, share: float, digits: int = 3) -> str:
-        return format.with_unit(format.setting(float(f"{100 * share:.{digits}g}")), "%")
+        return format.with_unit(format.setting(self.digits(100 * share, digits)), "%")
 
     def meanings(self, study: StudyView) -> Iterable[tuple[str, str]]:
         return metric_meanings(study, MOST_MEANINGS)
@@ -259,6 +270,9 @@ class Context:
 
     def by_regime(self, within: Sequence[Decided]) -> list[tuple[str, list[str]]]:
         return list(grouped((decided.verdict.regime, decided.verdict.variant) for decided in within).items())
+
+    def by_regime_of(self, comparisons: Sequence[Comparison]) -> list[tuple[str, list[Comparison]]]:
+        return list(grouped((comparison.regime, comparison) for comparison in comparisons).items())
 
     def rules_of(self, within: Sequence[Decided]) -> list[tuple[int, VariantVerdict]]:
         """The rules that decided, each with the first verdict that it gave."""
@@ -317,9 +331,13 @@ class Context:
         start = shared_start([study.label for study in group]) if len(group) > 1 else ""
         return start or ", ".join(study.label for study in group)
 
-    def group_name(self, group: Sequence[StudyView]) -> Markup | str:
+    def group_name(self, group: Sequence[StudyView]) -> Markup:
         """The same in a sentence."""
-        return self.study_names(group) if len(group) == 1 else self.group_label(group)
+        return (
+            self.study_names(group)
+            if len(group) == 1
+            else self.marks(Inline("text", self.group_label(group), "emphasis"))
+        )
 
     def regime_of(self, group: Sequence[StudyView]) -> Markup:
         """`` in tuned``: the regime of a question's decisions, where there are several regimes and one is decided on."""
@@ -344,7 +362,17 @@ class Context:
         return Inline("code", study.name) if study.label == study.name else Inline("text", study.label, "emphasis")
 
     def study_names(self, studies: Iterable[StudyView]) -> Markup:
-        return self.words.listed(map(self.study_name, studies))
+        """Studies in a list; three or more that ask one question, all of them, by what their names share."""
+        names: dict[str, Inline] = {}
+        within = list(studies)
+        for study in within:
+            group = next(group for group in self.groups if study in group)
+            start = shared_start([other.label for other in group]) if len(group) > 2 else ""
+            whole = start and all(other in within for other in group)
+            names[start if whole else study.name] = (
+                Inline("text", start, "emphasis") if whole else self.study_name(study)
+            )
+        return self.words.listed(names.values())
 
     def study_drawn(self, picture: Picture) -> StudyView:
         return next(study for study in self.studies if picture in self.pictures_of(study))

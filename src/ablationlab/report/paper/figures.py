@@ -115,6 +115,8 @@ def _crowded(figure: Figure) -> bool:
     return figure.key == "tradeoff" and len(costs) > 2 and costs[-1] > _FAR * costs[len(costs) // 2]
 
 
+#: What of the inside of training is shown of one study among several.
+NORMS = ("curve-gradient-norm", "probe-embedding-norm")
 #: Of more decisions the forest would fill a page beside their table, which has the same numbers.
 MOST_FOREST = 20
 #: Differences of all decisions, and how runs ended; their height is that of their rows.
@@ -124,7 +126,8 @@ FOREST, ENDED = Kind("forest", "results", height=2000), Kind("ends", "stability"
 def programme_pictures(
     studies: Sequence[Results], labels: Mapping[str, str], say: Callable[[str], None] = print
 ) -> dict[str, list[Picture]]:
-    """The figures of a paper on several studies: all decisions, and the chart that says most of a question.
+    """The figures of a paper on several studies: all decisions, and the chart that says most of a question; of one study
+    the norms of gradients and embeddings, too.
 
     *labels* are the names that the paper gives to studies.
     """
@@ -134,7 +137,7 @@ def programme_pictures(
     forest = forest_of(studies, labels)
     if forest is not None:
         made[""] = _drawn([(replace(FOREST, section="programme"), forest)], say)
-    asked = Counter(results.question for results in studies)
+    asked, inside = Counter(results.question for results in studies), False
     for results in studies:
         if results.question and asked[results.question] > 1:
             continue  # one of many alike
@@ -154,16 +157,16 @@ def programme_pictures(
         order = ("sweep-curves", "curve-loss") if not unstable else ("sweep-curves",)
         chosen = ends_of(results, drawn) if unstable else None
         chosen = chosen or next((figure for start in order for figure in drawn if figure.key.startswith(start)), None)
-        kind = next(
-            (kind for kind in (*KINDS, ENDED) if chosen is not None and chosen.key.startswith(kind.start)), None
-        )
-        if chosen is not None and kind is not None:
-            chosen = in_panels(results, chosen) if chosen.key.startswith("sweep-curves") else chosen
-            study = slug(results.analysis.study) if results.analysis is not None else ""
-            pictures = _drawn([(replace(kind, section="study"), chosen)], say)
-            made[results.analysis.study if results.analysis is not None else ""] = [
-                replace(picture, key=f"{study}-{picture.key}") for picture in pictures
-            ]
+        shown = [] if chosen is None else [in_panels(results, chosen) if "sweep" in chosen.key else chosen]
+        norms = [figure for start in NORMS for figure in drawn if figure.key.startswith(start)][: len(NORMS)]
+        if shown and not inside and results.replication is None and len(norms) == len(NORMS):
+            shown, inside = [*shown, *norms], True
+        kinds = [next(kind for kind in (*KINDS, ENDED) if figure.key.startswith(kind.start)) for figure in shown]
+        name = results.analysis.study if results.analysis is not None else ""
+        made[name] = [
+            replace(picture, key=f"{slug(name)}-{picture.key}")
+            for picture in _drawn([(replace(k, section="study"), f) for k, f in zip(kinds, shown, strict=True)], say)
+        ]
     return made
 
 

@@ -67,6 +67,11 @@ class Advised:
         """Those that keep the baseline."""
         return [decided for decided in self.decisions if decided.verdict.decision in _KEPT]
 
+    @property
+    def for_change(self) -> list[Decided]:
+        """Those that speak for the variant."""
+        return [decided for decided in self.decisions if decided.verdict.decision in _ADVICE]
+
 
 class Programme:
     """Studies that are told together; only what was registered counts, unless a study registered nothing."""
@@ -98,14 +103,14 @@ class Programme:
         return sorted(groups.items(), key=lambda item: (-RANK[item[0]], -len(item[1])))
 
     @cached_property
-    def hypotheses(self) -> list[tuple[str, str, list[tuple[str, list[StudyView]]]]]:
-        """(name, statement, the studies by what became of it there)."""
+    def hypotheses(self) -> list[tuple[str, list[tuple[str, list[StudyView]]]]]:
+        """(statement, the studies by what became of it there); two studies may give one name to two statements."""
         told = grouped(
-            ((key, hypothesis.statement), (hypothesis.status, study))
+            (hypothesis.statement, (hypothesis.status, study))
             for study in self.studies
-            for key, hypothesis in study.hypotheses.items()
+            for hypothesis in study.hypotheses.values()
         )
-        return [(key, statement, list(grouped(found).items())) for (key, statement), found in told.items()]
+        return [(statement, list(grouped(found).items())) for statement, found in told.items()]
 
     # What agrees
 
@@ -229,6 +234,17 @@ class Programme:
             ).items()
         )
 
+    def by_study(self, some: Sequence[Decided]) -> list[tuple[tuple[Decision, StudyView, bool], list[Decided]]]:
+        """Decisions by kind and study, and by whether the models there have no Transformer block."""
+        asked = {id(decided) for decided in some}
+        return list(
+            grouped(
+                ((decided.verdict.decision, study, study.blockless(decided.verdict.regime)), decided)
+                for study, decided in self.decided
+                if id(decided) in asked
+            ).items()
+        )
+
     def advice(self, kind: str) -> list[Advised]:
         """The variants of which *kind* is advised; those of one study that are many, together."""
         rows = [row for row in self._advised if row[0] == kind]
@@ -255,7 +271,8 @@ class Programme:
             best = max((d.verdict.decision for d in every), key=lambda decision: RANK[decision])
             kept = [d for d in every if d.verdict.decision in _KEPT]
             tied = all(d.verdict.decision == Decision.TIE for d in every)
-            kind = _ADVICE.get(best) or ("keep" if 2 * len(kept) >= len(every) else "tie" if tied else "open")
+            # What keeps the baseline in most decisions is not to be used, whatever one decision says.
+            kind = "keep" if 2 * len(kept) >= len(every) else _ADVICE.get(best) or ("tie" if tied else "open")
             if kind == "keep":
                 speaking = kept
             elif kind in ("tie", "open"):

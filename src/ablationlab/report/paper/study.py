@@ -41,7 +41,6 @@ from ablationlab.records.settings import (
     TUNED,
     Author,
     Calibrate,
-    FrontEnd,
     ModelConfig,
     Regime,
     StudyText,
@@ -168,6 +167,11 @@ class StudyView:
             if key not in _NAMED and value != fields[key].get_default(call_default_factory=True)
         ]
 
+    def blockless(self, regime: str) -> bool:
+        """Whether the baseline of a regime has no Transformer block."""
+        runs = () if self.trained is None else self.trained.runs
+        return any(run.model.layers == 0 for run in runs if (run.variant, run.regime) == (self.baseline, regime))
+
     @property
     def training(self) -> TrainingConfig:
         assert self.plan is not None
@@ -257,10 +261,14 @@ class StudyView:
         rate = [setting_words("lr", run.training.lr)] if variant in (one.variant for one in self.own_rates) else []
         base = self.first_run(self.baseline)
         if formula := declared.formula_in(run.model):
-            front_alone = run.model.model_copy(update={"front": base.model.front}) == base.model
-            return ", ".join([(front_alone and norm_formula(run.model)) or formula, *rate])
+            front_alone = run.model.front != base.model.front and _same_blocks(run, base)
+            return ", ".join([front_formula(run.model) if front_alone else formula, *rate])
         if variant == self.baseline and self.plan.study.factors is not None:
-            return "the first level of every factor"
+            return f"block 1 reads {front_formula(run.model)}"
+        reads = [] if run.model.front == base.model.front else [f"block 1 reads {front_formula(run.model)}"]
+        alike = (name for name in self.changed if self.first_run(name).model.front == base.model.front)
+        if reads and (same := next((name for name in alike if _same_blocks(run, self.first_run(name))), "")):
+            return ", ".join([f"as {same}", *rate, *reads])
         different = [
             setting_words(key, value)
             for own, theirs in ((run.model, base.model), (run.training, base.training))
@@ -269,7 +277,7 @@ class StudyView:
             if not (key == "vocabulary" and declared.data)
         ]
         different += [setting_words(key, value) for key, value in declared.data.items()]
-        return ", ".join([*different, *rate, *front_words(run.model, self.model)]) or declared.about
+        return ", ".join([*different, *rate, *reads]) or declared.about
 
     @property
     def norms(self) -> set[str]:
@@ -277,6 +285,13 @@ class StudyView:
         models = [self.first_run(name).model for name in self.variants] if self.trained else []
         places: list[set[str]] = [{m.norm for m in models}, {m.qk_norm for m in models}, {m.front.norm for m in models}]
         return {norm for kinds in places if len(kinds) > 1 for norm in kinds}
+
+    @property
+    def cited_parts(self) -> list[tuple[str, str]]:
+        """(name, reference) of what arms use of the literature and no sentence of the methods explains."""
+        runs = () if self.trained is None else self.trained.runs
+        used = {(key, getattr(part, key)) for run in runs for key, part in _literature(run)}
+        return [(setting_words(*place), _REFERENCES[place]) for place in _REFERENCES if place in used]
 
     @property
     def other_texts(self) -> list[tuple[str, str, str]]:
@@ -790,6 +805,26 @@ _SETTINGS: Final[Mapping[str, Mapping[object, str]]] = {
 }
 
 
+#: Where settings were proposed; template/references.bib has the entries.
+_REFERENCES: Final[Mapping[tuple[str, str], str]] = {
+    ("position", "rotary"): "su2024",
+    ("position", "alibi"): "press2022",
+    ("mlp", "swiglu"): "shazeer2020",
+    ("mlp", "geglu"): "shazeer2020",
+    ("mlp", "relu2"): "so2021",
+    ("optimizer", "muon"): "jordan2024",
+    ("optimizer", "lion"): "chen2023",
+    ("schedule", "warmup-stable-decay"): "hu2024",
+}
+
+
+def _literature(run: PlannedRun) -> list[tuple[str, ModelConfig | TrainingConfig]]:
+    return [
+        *((key, run.model) for key in ("position", "mlp")),
+        *((key, run.training) for key in ("optimizer", "schedule")),
+    ]
+
+
 #: Settings that are numbers, around their value.
 _MEASURED: Final[Mapping[str, str]] = {
     "lr": "learning rate {}",
@@ -824,30 +859,24 @@ def setting_words(key: str, value: object) -> str:
     return known or f"{key.replace('_', ' ')} {_value(value)}"
 
 
-def norm_formula(model: ModelConfig) -> str:
-    """``LN(E_tok + E_pos), ε = 10⁻⁵``: a norm with all of its parameters before block 1; nothing for any other front end."""
-    front, name = model.front, {"layernorm": "LN", "rmsnorm": "RMSNorm"}.get(model.front.norm)
-    rest = front.model_copy(
-        update={"norm": "none", "gain": False, "bias": False, "eps": FrontEnd().eps, "place": "sum"}
-    )
-    if name is None or rest != FrontEnd() or (front.gain, front.bias) != (True, front.norm == "layernorm"):
-        return ""
-    positions = " + E_pos" if model.position in ("learned", "sinusoidal") else ""
+def _same_blocks(run: PlannedRun, other: PlannedRun) -> bool:
+    """Whether two arms differ in nothing but what block 1 reads."""
+    return run.model.changed(front=other.model.front) == other.model and run.training == other.training
+
+
+def front_formula(model: ModelConfig) -> str:
+    """``0.3 · RMSNorm(E_tok + E_pos), ε = 10⁻⁶``: what block 1 reads; parts that a norm lacks are named."""
+    front, positions = model.front, " + E_pos" if model.position in ("learned", "sinusoidal") else ""
     inner, outer = (positions, "") if front.place == "sum" else ("", positions)
-    return f"{name}(E_tok{inner}){outer}, ε = {format.setting(front.eps)}"
-
-
-def front_words(model: ModelConfig, baseline: ModelConfig) -> list[str]:
-    """What an arm does between the embeddings and block 1, where the baseline does something else."""
-    front = model.front
-    if front == baseline.front:
-        return []
-    added = front.place != "token" and model.position in ("learned", "sinusoidal")
-    place = "E_tok + E_pos" if added else "E_tok"
-    norm = {"none": "", "layernorm": "LN", "rmsnorm": "RMSNorm", "center": "center"}[front.norm]
     scale = "" if front.scale == 1 else "√d · " if front.scale == "sqrt-width" else f"{format.setting(front.scale)} · "
-    gradient = "" if front.gradient == 1 else f", gradient × {format.setting(front.gradient)}"
-    return [f"block 1 reads {scale}{norm}({place}){gradient}"]
+    norm = {"none": "", "layernorm": "LN", "rmsnorm": "RMSNorm", "center": "center"}[front.norm]
+    read = f"E_tok{inner}"
+    formula = f"{scale}{norm}({read}){outer}" if norm or (scale and inner) else f"{scale}{read}{outer}"
+    whole = {"layernorm": ("gain", "bias"), "rmsnorm": ("gain",)}.get(front.norm, ())
+    if lacking := [part for part in whole if not getattr(front, part)]:
+        formula += f" without {' and '.join(lacking)}"
+    formula += f", ε = {format.setting(front.eps)}" if whole else ""
+    return formula + (f", the gradient into E_tok × {format.setting(front.gradient)}" if front.gradient != 1 else "")
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from ablationlab.analysis.wording import SHORT_DECISIONS, arm_text, difference_of
@@ -105,18 +105,16 @@ def decision_table(study: StudyView, most: int) -> tuple[Table, list[Comparison]
 def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison]]:
     """(what the studies of one question show, the comparisons behind it).
 
-    A row per arm with its mean, its difference and its verdict, below that of the baseline of its study and regime; then the
-    registered comparisons between variants in the same way, below that of their reference.
+    A row per arm with its mean, its difference and its verdict, below that of the baseline of its study and regime; then a
+    row per registered comparison between variants, with what the arm is compared against in place of a mean.
     """
     blocks: list[tuple[StudyView, str, list[tuple[Comparison, Cell]]]] = []
     for study in studies:
         decided = grouped((one.verdict.regime, one) for one in decided_in(study) if one.primary is not None)
         for regime, within in decided.items():
             rows = [(one.primary, _verdict(one)) for one in within if one.primary is not None]
-            blocks.append((study, regime, rows))
             between = [c for c in study.between if c.regime == regime and c.metric == rows[0][0].metric]
-            for some in grouped((c.reference, c) for c in between).values():
-                blocks.append((study, regime, [(c, Cell.of(c.outcome, _shown(c))) for c in some]))
+            blocks.append((study, regime, [*rows, *((c, Cell.of(c.outcome, _shown(c))) for c in between)]))
     comparisons = [c for _, _, rows in blocks for c, _ in rows]
     levels = {interval.level for interval in map(_bootstrap, comparisons) if interval is not None}
     metrics = len({c.metric for c in comparisons}) > 1
@@ -128,7 +126,9 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
         for comparison, word in ((None, Cell.of(None)), *rows):
             arm = first.reference if comparison is None else comparison.variant
             _, n, delta, interval, bootstrap, d_z, p = _numbers(comparison, several_levels=len(levels) > 1)
+            between = comparison is not None and comparison.reference != study.baseline
             mean = arm_text(first if comparison is None else comparison, arm)
+            mean = f"vs {comparison.reference}" if comparison is not None and between else mean
             place = (_study(study), Cell.name(regime))
             if comparison is not None:  # the first row of a block names its place
                 place = (replace(place[0], text=""), replace(place[1], text=""))
@@ -139,8 +139,8 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
                     Column("variant", "Arm"): Cell.name(arm),
                     Column("metric", "Metric", printed=metrics): Cell.of(first.metric, metric_name),
                     Column("mean", "Mean ± SD", "right"): mean.replace(" ", "\N{NO-BREAK SPACE}"),
-                    Column("rate", "Fitted rate", "right", printed=fitted): fits.get(arm, DASH),
-                    Column("n", "Pairs", "right"): n,
+                    Column("rate", "Fitted rate", "right", printed=fitted): DASH if between else fits.get(arm, DASH),
+                    Column("n", "Pairs", "right", printed=len({c.n for c in comparisons}) > 1): n,
                     Column("delta", "Difference", "right"): delta,
                     Column("interval", "Deciding interval", "right"): interval,
                     Column("bootstrap", _at_level("bootstrap", levels), "right", printed=bool(levels)): bootstrap,
@@ -234,14 +234,13 @@ def _study(study: StudyView) -> Cell:
     return Cell(study.name, study.label, code=study.label == study.name)
 
 
-def _variants(names: Sequence[str]) -> Cell:
-    """Their names, or how many they are where the names would make a column of their own; the table of arms has them all."""
-    return Cell(len(names), ", ".join(names), code=True) if len(names) <= 6 else Cell.of(len(names), count)
-
-
-def _span(values: Sequence[int]) -> str:
+def _span(values: Sequence[float], shown: Callable[[float], str] = amount) -> str:
     """The smallest and the largest; one where both read alike."""
-    return " to ".join(dict.fromkeys(map(amount, (min(values), max(values))))) if values else DASH
+    return "–".join(dict.fromkeys(map(shown, (min(values), max(values))))) if values else DASH
+
+
+def _rate(value: float) -> str:
+    return setting(float(f"{value:.3g}"))  # a calibrated one has many digits
 
 
 def study_table(studies: Sequence[StudyView]) -> Table:
@@ -258,20 +257,20 @@ def study_table(studies: Sequence[StudyView]) -> Table:
                 Column("parameters", "Parameters", "right"): Cell.of(
                     None, _span([budget.parameters for budget in budgets])
                 ),
-                Column("tokens", "Tokens per run", "right"): Cell.of(
-                    None, _span([budget.tokens for budget in budgets])
-                ),
+                Column("tokens", "Tokens", "right"): Cell.of(None, _span([budget.tokens for budget in budgets])),
                 Column("text", "Text"): Cell.of(
                     None, DASH if plan is None else "a mixture" if study.mixture else study.corpus
                 ),
                 Column("layers", "Layers", "right"): Cell.of(None if model is None else model.layers, count),
                 Column("width", "Width", "right"): Cell.of(None if model is None else model.width, count),
                 Column("context", "Context", "right"): Cell.of(None if model is None else model.context, count),
-                Column("lr", "Rate", "right"): Cell.of(None if training is None else training.lr, setting),
+                Column("lr", "Rates", "right"): Cell.of(
+                    None, _span([run.training.lr for run in (() if plan is None else plan.runs)], _rate)
+                ),
                 Column("warmup", "Warmup", "right"): Cell.of(
                     warmup, DASH if training is not None and training.schedule == "constant" else count(warmup)
                 ),
-                Column("variants", "Variants"): _variants(study.changed),
+                Column("variants", "Variants", "right"): Cell.of(len(study.changed), count),
                 Column("regimes", "Regimes", "right"): Cell.of(len(study.regimes), count),
                 Column("seeds", "Seeds", "right"): Cell.of(len(study.analysis.seeds), count),
                 Column("runs", "Runs", "right"): Cell.of(len(study.results.runs) or None, count),

@@ -194,6 +194,9 @@ class PaperWords:
     def ref(self, key: str) -> Inline:
         return Inline("ref", key)
 
+    def cite(self, key: str) -> Inline:
+        return Inline("cite", key)
+
     def is_drawn(self, key: str) -> bool:
         return key in self.floats
 
