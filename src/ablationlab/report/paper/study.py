@@ -601,13 +601,15 @@ class StudyView:
 
     @property
     def insensitive(self) -> list[str]:
-        """Tasks that no measure of can tell models apart here."""
-        asked = grouped(
-            (c.task, c.sensitivity.sensitive)
-            for c in self.analysis.comparisons
-            if c.task is not None and c.task != MACRO and c.sensitivity is not None
-        )
-        return [task.label for task, sensitive in sorted(asked.items()) if not any(sensitive)]
+        """Tasks whose accuracy did not pass the gate; of those that pass in some places, the places where it did not."""
+        part = self.analysis.evaluation
+        failed: list[str] = []
+        for name, asked in grouped((each.task.name, each) for each in (() if part is None else part.tasks)).items():
+            open_ones = [each for each in asked if not each.sensitivity.sensitive]
+            several = len(self.regimes) > 1
+            places = [each.task.label + (f" in {each.regime}" if several else "") for each in open_ones]
+            failed += [name] if len(open_ones) == len(asked) else places
+        return failed
 
     @property
     def not_measured(self) -> list[str]:
