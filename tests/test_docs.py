@@ -10,15 +10,17 @@ import shutil
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ablationlab.core.errors import StudyError
 from ablationlab.core.meanings import meanings
 from ablationlab.records.analysis import StabilityGain
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import TrainingConfig
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.study.load import load_study
+from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.starter import study_schema
 from analysis.builder import calm, write_run
 from conftest import run_cli
@@ -50,6 +52,29 @@ def test_every_setting_has_a_meaning_a_type_and_an_example(reference):
         if not (setting.meaning and setting.type and setting.example)
     ]
     assert incomplete == []
+
+
+def test_an_example_of_the_reference_is_accepted_in_a_study(reference):
+    tables = ("model", "training", "stability", "evaluation", "execution", "budget")
+    refused = set()
+    for setting in reference.all_settings():
+        if setting.table in tables:
+            study: dict[str, Any] = {
+                "name": "mine",
+                "question": "Does it help?",
+                "baseline": "none",
+                "variants": ["none", "rmsnorm"],
+                "seeds": [1, 2, 3],
+                "model": {"preset": "char-mini"},
+                "training": {"batch": 64, **({} if setting.key in ("steps", "tokens") else {"steps": 300})},
+            }
+            study[setting.table] = study.get(setting.table, {}) | tomllib.loads(setting.example)
+            try:
+                parse_study(study)
+            except StudyError:
+                refused.add(setting.key)
+    # Parts of one's own code, and what needs another setting beside it.
+    assert refused == {"loss_terms", "options", "front", "head_init_std", "redraw"}
 
 
 def test_the_reference_says_which_settings_are_required_and_the_usage_that_the_terminal_prints(reference, cli):

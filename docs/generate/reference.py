@@ -48,8 +48,12 @@ TABLES = {
 LISTS = ("criteria", "hypotheses", "authors")
 #: Examples of keys that no study of this repository uses.
 EXAMPLES = {
+    "trainer": 'trainer = "classifier"',
+    "timeout": "timeout = 3600",
     "directory": 'directory = "../trainer"',
     "patterns": "patterns = { loss = 'step (?P<step>\\d+) loss (?P<value>\\S+)' }",
+    "model.loss_terms": 'loss_terms = ["z-loss"]  # a term of your own code',
+    "model.options": "options = { z_loss = 1e-3 }  # for parts of your own code",
     "training.lr_scale": "lr_scale = { embedding = 0.1 }",
     "variants.NAME.data": 'data = { tokenizer = "byte" }',
     "factors.effects": 'effects = ["weight_decay", "weight_decay:lr"]',
@@ -145,7 +149,10 @@ def _used() -> dict[str, str]:
     found: dict[str, str] = {}
     files = [*sorted((REPOSITORY / "studies").glob("*.toml")), *sorted((REPOSITORY / "examples").rglob("*.toml"))]
     for file in sorted(files, key=lambda file: (file.name != "embedding-norm.toml", str(file))):
-        for path, value in _leaves(tomllib.loads(file.read_text())):
+        study = tomllib.loads(file.read_text())
+        for path, value in _leaves(study):
+            if "use" in study and path != "use":
+                continue  # names of the study's own code, which no other study knows
             for name in _places(path):
                 text = f"{name.rpartition('.')[2]} = {_toml(value)}"
                 if len(text) <= 60:
@@ -208,6 +215,7 @@ def _number(kind: Mapping[str, Any], default: Any) -> float | int:
         value: float | int = default * 2 if whole else default / 2
     else:
         value = 8 if whole else 0.5
+    value = max(value, kind.get("minimum", value))
     return int(value) if whole else value
 
 

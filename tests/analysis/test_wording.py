@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze
+from ablationlab.analysis.answer import answer
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.wording import (
     Sentences,
     _more,
@@ -140,6 +142,19 @@ def test_a_lucky_baseline_is_not_called_a_bad_run_of_the_variant():
     words = plain(verdict_words(made, decided).recommendation)
     assert decided.reason == "bad-runs"
     assert "most on seed 3. Look at the runs of both arms on seed 3." in words
+
+
+def test_most_seeds_do_not_stand_out():
+    """Two of three differences hide the loss: that they vary is true, that some stand out is not."""
+    none, costs = [2.0, 2.02, 1.99], [0.045, 0.040, 0.012]
+    made = study({"validation_loss": {"none": none, "layernorm": [a + b for a, b in zip(none, costs, strict=True)]}})
+    verdict = decide(made)
+    (decided,) = verdict.verdicts
+    assert gather(made, "layernorm", decided.regime).bad_runs == (1, 2)
+    words = plain(verdict_words(made, decided).recommendation)
+    assert "is worse on all 3 seeds, but by amounts too unequal to show it." in words
+    assert "Look at" not in words
+    assert "the differences vary too much between seeds to show it" in plain(answer(made, verdict))
 
 
 def test_a_baseline_of_that_name_is_named_once():

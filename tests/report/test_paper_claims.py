@@ -276,12 +276,13 @@ def test_runs_of_a_sweep_that_were_unstable_are_told_beside_the_ones_that_are_co
         return None if (variant, lr, seed) == ("layernorm", 1e-1, 2) else outcome(variant, "default", seed)
 
     text = prose(made(tmp_path, made=study(sweep={"lr": [1e-2, 1e-1]}), swept=swept))
-    assert "No run that is compared diverged or spiked; of the 20 at other rates, one was unstable." in text
+    assert "No run that is compared diverged or spiked; of the other 20 runs of the sweep, one was unstable." in text
     assert (
-        "None of the ten runs that are compared diverged or spiked; of the 20 at other rates, one was unstable." in text
+        "None of the ten runs that are compared diverged or spiked; of the other 20 runs of the sweep, one was unstable."
+        in text
     )
     page = stability(Results.open(tmp_path))
-    assert page.endswith("None of the 10 runs that are compared was; of the 20 at other rates, one was.")
+    assert page.endswith("None of the 10 runs that are compared was; of the other 20 runs of the sweep, one was.")
 
 
 def test_unstable_runs_are_counted_among_those_that_are_compared(tmp_path):

@@ -145,7 +145,7 @@ BAD = [
     ({"seeds": [1, -1]}, "seeds[1]", ["got -1", "at least 0"]),
     ({"seeds": [1, 1.5]}, "seeds[1]", ["got 1.5", "a whole number"]),
     ({"seeds": ...}, "seeds", ["is missing"]),
-    ({"name": "!!"}, "name", ["at least one letter or digit"]),
+    ({"name": "!!"}, "name", ["at least one letter from a to z or a digit"]),
     ({"name": ""}, "name", ["must not be empty"]),
     (
         {"data.corpus": "tiny-shakespear"},

@@ -559,11 +559,11 @@ def _names(analysis: Analysis, group: AlikeVerdicts, *, alone: bool, last: str =
 
 
 def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
-    """Which seeds hide that variants are worse: a bad run of the variant, or a lucky one of the baseline."""
+    """What hides that variants are worse: differences that vary too much, on one seed or on several."""
     bad = {gather(analysis, decided.variant, decided.regime).bad_runs for decided in group.verdicts}
-    single = len(bad) == 1 and all(len(seeds) == 1 for seeds in bad)
-    stand, their = ("one seed stands out and widens", "its") if single else ("some seeds stand out and widen", "their")
-    return f"{stand} the interval too much to show it; look at {their} runs"
+    if len(bad) == 1 and all(len(seeds) == 1 for seeds in bad):
+        return "the difference on one seed is so large that the interval is too wide to show it; look at its runs"
+    return "the differences vary too much between seeds to show it"
 
 
 def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:

@@ -1089,7 +1089,8 @@ def _because(evidence: Evidence, reason: Reason) -> tuple[str, ...]:
         case Reason.BAD_RUNS:
             return (
                 f"{evidence.subject} is {_hidden_loss(evidence)}.",
-                "If the difference were smaller there, it would be shown worse; a larger one must not help the variant.",
+                f"With a smaller difference on {_seeds(evidence.bad_runs)} it would be shown worse, and a larger one must "
+                "not help the variant.",
             )
         case Reason.NO_RULE_APPLIES:
             return (f"Nothing is shown either way: {numbers or 'the primary metric is not in the data'}.",)
@@ -1147,10 +1148,15 @@ def _single(gain: StabilityGain | None) -> str:
 
 def _hidden_loss(evidence: Evidence) -> str:
     """What a variant is that does so badly on some seeds that the interval is too wide to show it worse."""
-    seeds = _seeds(evidence.bad_runs)
     if evidence.primary is not None and evidence.worse_everywhere:
-        return f"worse on all {count(evidence.primary.n)} seeds, but so unequally that it is not shown: most on {seeds}"
-    return f"so much worse on {seeds} that the interval is too wide to show it"
+        most = f"; most on {_seeds(evidence.bad_runs)}" if _single_out(evidence) else ""
+        return f"worse on all {count(evidence.primary.n)} seeds, but by amounts too unequal to show it{most}"
+    return f"so much worse on {_seeds(evidence.bad_runs)} that the interval is too wide to show it"
+
+
+def _single_out(evidence: Evidence) -> bool:
+    """Whether the seeds that hide a loss are fewer than the others, so that there is something to look at."""
+    return evidence.primary is not None and 2 * len(evidence.bad_runs) < evidence.primary.n
 
 
 def _places(evidence: Evidence, ids: Sequence[str]) -> str:
@@ -1387,7 +1393,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[
             return [
                 f"{capital(keep)} for now.",
                 f"{evidence.subject} is {_hidden_loss(evidence)}.",
-                f"Look at the runs of both arms on {_seeds(evidence.bad_runs)}.",
+                *([f"Look at the runs of both arms on {_seeds(evidence.bad_runs)}."] if _single_out(evidence) else []),
             ]
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.FAILS_MORE:
             return [f"{capital(keep)} for now: {_fails_more(evidence)}."]
@@ -1544,13 +1550,10 @@ def _needed(evidence: Evidence, needs: Needs) -> list[str]:
             known = primary.n if primary else 0
             return [f"At least 3 {what} are needed for any inference; there {'is' if known == 1 else 'are'} {known}."]
         case Need.MISSING_RUNS:
-            which = (
-                f"of {evidence.name} on {_seeds(evidence.variant_missing)}"
-                if evidence.variant_missing
-                else "that are missing"
-            )
-            one = len(evidence.variant_missing) == 1
-            return [f"Finish the run{'' if one else 's'} {which}, and analyze again."]
+            alone = evidence.variant_missing
+            others = {missing.seed for missing in primary.missing if missing.seed not in alone} if primary else set()
+            which = f"of {evidence.name} on {_seeds(alone)}" if alone and not others else "that are missing"
+            return [f"Finish the run{'' if len(alone) == 1 and not others else 's'} {which}, and analyze again."]
         case Need.VARIATION:
             what = "Neither arm varies, so the" if evidence.unpaired else "All deltas are equal, so their"
             return [f"{what} spread is unknown: check that the runs really differ."]

@@ -918,7 +918,7 @@ class Analysis(SealedRecord):
         return self.ledger is not None and self.ledger.reported
 
     @property
-    def at_other_rates(self) -> list[SweepPoint]:
+    def rest_of_sweep(self) -> list[SweepPoint]:
         """The runs of a sweep that stand in no comparison of single arms, of which it is known whether they were unstable."""
         compared = set() if self.stability is None else {run.run for run in self.stability.runs}
         points = () if self.sweep is None else self.sweep.points

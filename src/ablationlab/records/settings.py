@@ -962,7 +962,8 @@ class Criterion(Frozen):
     alpha: Fraction = ALPHA
     """Level of the test."""
     correction: Literal["holm", "bonferroni", "dunnett", "benjamini-hochberg", "none"] = "holm"
-    """Correction for the number of comparisons in the family."""
+    """Correction for the number of comparisons in the family. `dunnett` is known from older plans and refused in a new
+    study."""
     smallest_effect: Positive | None = None
     """The smallest difference that matters, in the metric's unit. Below it, arms are equivalent."""
     margin: NonNegative | None = None
@@ -1186,7 +1187,9 @@ class Study(Frozen):
     @classmethod
     def _names_a_folder(cls, name: str) -> str:
         if not slug(name):
-            raise ValueError("the name needs at least one letter or digit, since it names the results folder")
+            raise ValueError(
+                "the name needs at least one letter from a to z or a digit, since it names the results folder"
+            )
         if not name.isprintable():
             raise ValueError(f"the name {name!r} has a character that cannot be printed")
         return name

@@ -116,7 +116,7 @@ def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("variants", f"the baseline {baseline!r} must be one of them")
     for name in listed:
         if isinstance(name, str) and not _NAME.fullmatch(name):
-            allowed = "letters, digits, dots, dashes and underscores, at most 60"
+            allowed = "letters from a to z, digits, dots, dashes and underscores, at most 60"
             yield Problem(f"variants.{name}", "is not a valid name of a variant", repr(name), allowed)
     yield from _table_problems(data, tables, known)
 

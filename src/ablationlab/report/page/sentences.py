@@ -221,12 +221,13 @@ def stability(results: Results) -> str:
     )
     if not runs or not calm(results):
         return rule
-    none, others = f"{rule} None of the {count(len({run.run for run in runs}))} runs", analysis.at_other_rates
+    none, others = f"{rule} None of the {count(len({run.run for run in runs}))} runs", analysis.rest_of_sweep
     if not others:
         return f"{none} was."
     found = sum(bool(run.unstable) for run in others)
     were = f"{count_word(found)} {'was' if found == 1 else 'were'}"
-    return f"{none} that are compared was; of the {count(len(others))} at other rates, {were if found else 'none was'}."
+    rest = f"of the other {count(len(others))} runs of the sweep, {were if found else 'none was'}"
+    return f"{none} that are compared was; {rest}."
 
 
 def evaluation(results: Results) -> str:
