@@ -62,9 +62,19 @@ def browser() -> Iterator[Any]:
 def _visits(browser: Any) -> Iterator[Callable[..., Visit]]:
     contexts = []
 
-    def go(address: str, *, width: int = 1280, height: int = 900, dark: bool = False, ready: bool = True) -> Visit:
+    def go(
+        address: str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        ready: bool = True,
+        touch: bool = False,
+    ) -> Visit:
         context = browser.new_context(
             viewport={"width": width, "height": height},
+            has_touch=touch,
+            is_mobile=touch,
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
         )

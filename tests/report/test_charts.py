@@ -26,7 +26,17 @@ from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, TaskS
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
 from ablationlab.report import convert
-from ablationlab.report.charts import curves, evaluation, factors, paired, power, stability, sweeps, tradeoff
+from ablationlab.report.charts import (
+    curves,
+    evaluation,
+    factors,
+    paired,
+    power,
+    stability,
+    sweeps,
+    theme,
+    tradeoff,
+)
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import (
     DARK_OF,
@@ -594,6 +604,32 @@ def test_a_symmetric_log_axis_is_marked_at_powers_of_ten():
     assert words == ", symmetric log scale"
     assert axis["values"] == [0, 100, 1_000, 10_000]
     assert decades([-1e6, 5.0], 7.0)["values"] == [-1e5, -1e3, -10, 0]
+
+
+def test_changes_of_many_powers_of_ten_are_marked_in_words_that_fit():
+    chart = {
+        "mark": "point",
+        "encoding": {"x": {"field": "x", "type": "quantitative", "axis": paired.changes([-7, 7])}},
+    }
+    spec = {**chart, "width": 300, "data": {"values": [{"x": -7.0}, {"x": 7.0}]}}
+    assert re.findall(r">(×[^<]+)</text>", svg_of(spec)) == ["×0.001", "×1", "×1,000"]
+    spec["encoding"]["x"]["axis"] = paired.changes([-0.5, 0.5])
+    assert ">0\u202f%<" not in svg_of(spec)
+    assert ">0 %<" in svg_of(spec)
+
+
+def _apart(one: str, other: str) -> float:
+    return math.dist(*([int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (one, other)))
+
+
+def test_ways_to_end_are_told_apart_by_colour_on_light_and_dark_ground():
+    for colour_of in (lambda light: light, theme.DARK_OF.__getitem__):
+        shown = [colour_of(colour) for colour in stability.ENDS.values()]
+        assert min(_apart(one, other) for place, one in enumerate(shown) for other in shown[:place]) > 20
+
+
+def test_dashes_and_gaps_are_so_long_that_lines_which_coincide_show_both_colours():
+    assert min(length for pattern in theme.DASHES[1:] for length in pattern) >= 4
 
 
 def test_levels_of_intervals_are_told_alike_in_every_regime():

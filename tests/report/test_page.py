@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,7 +67,7 @@ def small_seen(visit_once: Callable[..., Any], small: Path) -> Any:
 @pytest.fixture(scope="module")
 def whole_seen(visit_once: Callable[..., Any], whole: Path) -> Any:
     """On a phone, in the dark."""
-    return visit_once(whole.as_uri(), width=390, height=844, dark=True)
+    return visit_once(whole.as_uri(), width=390, height=844, dark=True, touch=True)
 
 
 def test_it_loads_without_a_word_and_without_a_request(whole_seen: Any, whole: Path):
@@ -262,6 +263,43 @@ def test_curves_are_smoothed_zoomed_and_drawn_on_a_log_axis(small_seen: Any):
         for chart in (curve, broken):
             shown = " ".join(chart.locator(".role-axis-title text").all_text_contents())
             assert ("log scale" in shown) is bool(words), (value, shown)
+
+
+def test_a_finger_scrolls_past_a_chart_and_a_part_of_the_run_is_chosen_by_name(whole_seen: Any):
+    page = whole_seen.page
+    assert not page.locator("#curve-tools .mouse").is_visible()
+    curve = page.locator('[data-chart^="curve-loss"]').first
+    curve.scroll_into_view_if_needed()
+    ticks = lambda: curve.locator(".role-axis-label text").all_text_contents()  # noqa: E731
+    plain, top = ticks(), page.evaluate("scrollY")
+    box = curve.locator("svg.marks").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    finger = page.context.new_cdp_session(page)
+    finger.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+    for step in range(1, 9):
+        finger.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [{"x": x, "y": y - 12 * step}]})
+        page.wait_for_timeout(20)
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_timeout(600)
+    assert page.evaluate("scrollY") > top
+    assert (ticks(), page.evaluate("location.hash")) == (plain, "")
+    page.select_option("#curve-tools select[name=part]", "50-100")
+    assert any(ticks() != plain for _ in range(50) if page.wait_for_timeout(100) is None)
+    assert page.evaluate("location.hash") == "#~part=50-100"
+    steps = [int(text.replace(",", "")) for text in ticks() if re.fullmatch(r"[\d,]+", text)]
+    assert min(steps) >= max(steps) / 2
+    page.select_option("#curve-tools select[name=part]", "")
+    assert any(ticks() == plain for _ in range(50) if page.wait_for_timeout(100) is None)
+
+
+def test_notes_below_tables_are_small_whatever_stands_between(whole_seen: Any):
+    """A table that is wider than the screen has words below it, before its note."""
+    sizes = whole_seen.page.eval_on_selector_all(
+        "main .scroll ~ .note", "all => all.map(one => getComputedStyle(one).fontSize)"
+    )
+    cued = whole_seen.page.locator("main .cue + .note").count()
+    assert cued
+    assert set(sizes) == {"13.12px"}
 
 
 def test_charts_near_the_window_come_first_and_lines_of_many_seeds_wait_for_the_pointer(

@@ -14,6 +14,8 @@ from ablationlab.analysis import wording
 from ablationlab.analysis.wording import corrections
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results
+from ablationlab.report.charts.paired import differences
+from ablationlab.report.charts.power import power
 from ablationlab.report.charts.theme import powers
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.make import with_analysis
@@ -193,10 +195,29 @@ def test_how_levels_are_passed_on_is_told_where_primaries_have_secondaries(tmp_p
         assert (half in corrections(analysis)) is told, (variants, criteria)
 
 
-def test_the_plane_says_which_arm_has_no_cost_to_draw(broken_results: Results):
-    (figure,) = tradeoff(broken_results)
+def test_the_plane_says_which_arm_has_no_cost_to_draw(tmp_path, broken_results: Results):
+    def ended(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+        broke = variant == "layernorm" or (variant == "rmsnorm" and seed == 1)
+        return None if broke else {"validation_loss": 2.0 + 0.001 * seed**2 * len(variant)}
+
+    build(tmp_path, study(variants=["none", "layernorm", "rmsnorm"]), outcomes=ended)
+    (figure,) = tradeoff(with_analysis(Results.open(tmp_path), say=lambda text: None))
     assert "Not drawn, since its cost is not known: layernorm." in figure.caption
     assert "coincide" not in figure.caption  # one ring
+    assert tradeoff(broken_results) == ()  # the arm that broke has no cost, and nothing else was unstable
+
+
+def test_a_study_that_still_trains_has_no_plane_before_a_run_was_unstable(tmp_path):
+    build(
+        tmp_path,
+        study(variants=["none", "layernorm"], seeds=[1, 2, 3, 4]),
+        only=lambda run: run.seed < 4 or run.variant == "none",
+    )
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    assert results.interim
+    assert not any(run.unstable for run in results.analysis.stability.runs)
+    assert tradeoff(results) == ()
+    assert "Stability against cost" not in text_of(results)
 
 
 def test_the_tokens_to_the_same_loss_are_told_in_a_sentence():
@@ -240,6 +261,20 @@ def test_no_sentence_and_no_cell_tells_a_mean_of_exploded_losses(exploded: Resul
     assert "unstable runs dominate the mean: 2 of 6 none runs" in shown
     assert "Median: unstable runs dominate the mean of this arm" in shown
     assert "medians over six seeds" in texts[1]
+    assert tradeoff(exploded) == ()
+    assert power(exploded) == ()
+    losses = next(figure for figure in differences(exploded) if figure.key == "paired-validation-loss")
+    assert not any("low" in row and "contrast" in row for rows in losses.data.values() for row in rows)
+    assert "Diamond" not in losses.caption
+    assert "No mean is drawn where unstable runs dominate it: layernorm." in losses.caption
+
+
+def test_a_chart_without_an_interval_speaks_of_no_bar(untied_results: Results):
+    charts = {figure.key: figure.caption for figure in differences(untied_results)}
+    assert "Diamond and bar: mean and 95\u202f% interval" in charts["paired-validation-loss"]
+    assert (
+        "Diamond: mean over all pairs; left is better." in charts["paired-final-gradient-norm"]
+    )  # every pair is alike
 
 
 def test_what_it_takes_to_decide_on_an_arm_names_no_other_arms_runs(tmp_path):

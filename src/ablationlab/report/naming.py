@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from ablationlab.analysis.wording import listed
+from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
+
+if TYPE_CHECKING:
+    from ablationlab.records.analysis import Comparison
 
 #: Metrics of a run that are shown at a glance.
 MOST_METRICS = 6
@@ -30,6 +36,14 @@ def shared_inputs(results: Results) -> list[str]:
     return [
         f"{name} that both have" if own and name == LedgerInput.START else name.value for name in results.shared_inputs
     ]
+
+
+def placed(regimes: Sequence[str], comparisons: Iterable[Comparison]) -> str:
+    """The variants of comparisons, and where: ``layernorm and rmsnorm in deep; rmsnorm in hot``; of one regime, names."""
+    places = grouped((comparison.regime, comparison.variant) for comparison in comparisons)
+    names = {regime: listed(dict.fromkeys(variants)) for regime, variants in places.items()}
+    several = len(regimes) > 1
+    return "; ".join(f"{words} in {regime}" if several else words for regime, words in names.items())
 
 
 def printed_unit(unit: str) -> str:

@@ -33,6 +33,7 @@ from ablationlab.report.charts.theme import (
     powers,
     readable_text,
     robust_scale,
+    said_once,
     thinned,
     variant_colour,
 )
@@ -200,13 +201,9 @@ def _levels(levels: list[dict[str, Any]]) -> str:
     return f"Dotted: {' and '.join(kinds)}, on the validation text." if kinds else ""
 
 
-_RANGE = "Band: their range, lowest to highest; it is not a confidence interval."
 _BAND = (
     PageSentence("Line: mean over the seeds shown.", printed="Line: mean over seeds.", once=True),
-    PageSentence(_RANGE, printed=_RANGE, once=True),
-    PageSentence(
-        "Point at a seed's line to follow it. Drag to move, Shift and wheel to zoom, double click to reset.", once=True
-    ),
+    said_once("Band: their range, lowest to highest; it is not a confidence interval."),
 )
 
 
@@ -354,7 +351,9 @@ def _lines(
             tooltip=[alt.Tooltip("run:N"), alt.Tooltip("variant:N"), alt.Tooltip("seed:N")],
         )
     )
-    zoom = alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")
+    # A finger that passes over a chart scrolls the page, and moves nothing in the chart.
+    drag = "[pointerdown[event.pointerType !== 'touch'], window:pointerup] > window:pointermove!"
+    zoom = alt.selection_interval(name="zoom", bind="scales", translate=drag, zoom="wheel![event.shiftKey]")
     layers: list[Any] = [band.add_params(zoom), single, mean, marks, meet.add_params(under)]
     if zero:
         layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")))

@@ -12,6 +12,7 @@ from ablationlab.report.charts.curves import round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
+    MARKS_ALONE,
     RANGE_OF_SEEDS,
     Figure,
     PageSentence,
@@ -178,8 +179,8 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
             grouped.mark_line(strokeWidth=2).encode(
                 x=x,
                 y=alt.Y("mean:Q", title=view.axis, scale=scale),
-                color=colour,
-                strokeDash=variant_dash(results, lines=False),
+                color=variant_colour(results, legend=False),
+                strokeDash=variant_dash(results, legend=False),
             ),
             base.mark_point(size=30, filled=False, opacity=0.8).encode(
                 x=x,
@@ -188,7 +189,7 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
                 shape=shape,
                 tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), tip("y", "reading")],
             ),
-        )
+        ).resolve_legend(**MARKS_ALONE)
     if view.over == "groups":
         x_name = alt.X("group:N", title=None, sort=None).axis(**_group_labels(data))
         return base.mark_point(size=42, filled=False, opacity=0.85, strokeWidth=1.5).encode(

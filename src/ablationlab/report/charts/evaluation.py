@@ -17,6 +17,7 @@ from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
     INK,
+    MARKS_ALONE,
     QUIET,
     RANGE_OF_SEEDS,
     RULE,
@@ -278,7 +279,11 @@ def reliability(results: Results) -> tuple[Figure, ...]:
         chart = alt.layer(
             line.mark_line(color=RULE[0], strokeDash=[4, 4]).encode(x=alt.X("x:Q"), y=alt.Y("y:Q")),
             base.mark_line(strokeWidth=1.3, opacity=0.7).encode(
-                x=x, y=y, color=colour, detail=alt.Detail("run:N"), strokeDash=variant_dash(results, lines=False)
+                x=x,
+                y=y,
+                color=variant_colour(results, legend=False),
+                detail=alt.Detail("run:N"),
+                strokeDash=variant_dash(results, legend=False),
             ),
             base.mark_point(size=34, filled=False, strokeWidth=1.4).encode(
                 x=x,
@@ -292,7 +297,7 @@ def reliability(results: Results) -> tuple[Figure, ...]:
                     tip("count", "count", "tokens"),
                 ],
             ),
-        )
+        ).resolve_legend(**MARKS_ALONE)
         made.append(
             figure(
                 results,

@@ -22,17 +22,17 @@ from ablationlab.report.charts.theme import (
     GROUND,
     RULE,
     Figure,
-    PageSentence,
     Tables,
     drawn_values,
     figure,
     level_or_turned,
     robust_scale,
+    said_once,
     tip,
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.naming import as_title, axis, printed_unit, shared_inputs
+from ablationlab.report.naming import as_title, axis, placed, printed_unit, shared_inputs
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -63,32 +63,40 @@ def decisive(results: Results) -> list[list[Comparison]]:
 def differences(results: Results) -> tuple[Figure, ...]:
     """Per metric and regime: the deltas of every contrast, seed by seed, with interval and smallest effect."""
     groups = decisive(results)
-    levels = grouped(((c.metric, c.task), c.main_interval) for group in groups for c in group)
-    return tuple(_difference(results, group, _levels(levels[group[0].metric, group[0].task])) for group in groups)
+    every = grouped(((c.metric, c.task), c) for group in groups for c in group)
+    return tuple(_difference(results, group, every[group[0].metric, group[0].task]) for group in groups)
 
 
 def _levels(intervals: Iterable[Interval | None]) -> str:
-    """``97.5 % or 98.75 %``, the same words in every regime; of three or more, the ends."""
+    """``97.5 % or 98.75 %``, of the intervals that are drawn; of three or more levels, the ends."""
     levels = sorted({interval.level for interval in intervals if interval is not None})
     if len(levels) > 2:
         return f"{level(levels[0])} to {level(levels[-1])}"
-    return " or ".join(map(level, levels)) or "no"
+    return " or ".join(map(level, levels))
+
+
+def _drawn(comparison: Comparison) -> Interval | None:
+    """The interval that decides; None where it has no ends, or where the mean is that of a few unstable runs."""
+    interval = comparison.main_interval
+    return None if comparison.told_by_medians or interval is None or interval.low is None else interval
 
 
 def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
-    interval = comparison.main_interval
+    interval = _drawn(comparison)
     return (None, None) if interval is None else (interval.low, interval.high)
 
 
-def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
+def _difference(results: Results, group: list[Comparison], every: list[Comparison]) -> Figure:
+    """One regime's *group* of *every* comparison of the metric; what the words say holds of all regimes."""
     kept = Tables()
+    at = _levels(map(_drawn, every))
     first = group[0]
     log = first.transform == "log"
     unit = "" if log else printed_unit(first.unit)
     name = name_of(first)
     short = metric_name(first.metric) if len(first.averaged) > 1 else name  # an axis has no room for many tasks
     extent = [value for c in group for value in (*_bounds(c), *(pair.delta for pair in c.pairs))]
-    scale, ticks, words = robust_scale(extent, nice=not log, zero=True)
+    scale, ticks, words = robust_scale(extent, nice=not log, zero=True, padding=8 if log else 0)
     title = f"difference in {short}" + (f" ({unit})" if unit else "") + words
     if log:
         title, ticks = f"change in {short}, log scale", changes(extent)
@@ -108,18 +116,12 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
             "reference": comparison.reference,
             "id": comparison.id,
         }
-        interval = comparison.main_interval
-        means.append(
-            {
-                **where,
-                "delta": comparison.delta,
-                "change": difference_of(comparison).text,
-                "range": difference_of(comparison).range,
-                "low": None if interval is None else interval.low,
-                "high": None if interval is None else interval.high,
-                "n": comparison.sample,
-            }
-        )
+        if not comparison.told_by_medians:
+            low, high = _bounds(comparison)
+            shown = {"change": difference_of(comparison).text, "range": difference_of(comparison).range}
+            means.append(
+                {**where, "delta": comparison.delta, **shown, "low": low, "high": high, "n": comparison.sample}
+            )
         tost = comparison.equivalence
         if tost is not None and tost.equivalent and tost.low is not None:
             bounds = {"low": tost.low, "high": tost.high, "range": difference(None, tost.low, tost.high, log=log).range}
@@ -202,19 +204,23 @@ def _difference(results: Results, group: list[Comparison], at: str) -> Figure:
         f"Shaded: smaller than the smallest effect that matters, ±{margin_of(first, effect)}." if effect else ""
     )
     equal_at = " or ".join(dict.fromkeys(str(row["level"]) for row in shown_equal))
-    equal_bar = f"Thick bar, where equivalence is shown: the {equal_at} interval of that test, within the shaded band."
-    equal_bar = PageSentence(equal_bar, printed=equal_bar, once=True)
-    if all(comparison.design == "unpaired" for comparison in group):
+    equal_bar = said_once(
+        f"Thick bar, where equivalence is shown: the {equal_at} interval of that test, within the shaded band."
+    )
+    unpaired = all(comparison.design == "unpaired" for comparison in group)
+    mean, its, over = ("difference of the two means", "its ", "") if unpaired else ("mean", "", " over all pairs")
+    diamond = f"Diamond and bar: {mean} and {its}{at} interval ({first.interval})" if at else f"Diamond: {mean}"
+    unstable = [comparison for comparison in every if comparison.told_by_medians]
+    marks = [
+        "" if len(unstable) == len(every) else f"{diamond}{over}; {better}.",
+        f"No mean is drawn where unstable runs dominate it: {placed(results.regimes, unstable)}." if unstable else "",
+    ]
+    if unpaired:
         title = f"Differences in {name}, unpaired"
-        marks = [f"Diamond and bar: difference of the two means and its {at} interval ({first.interval}); {better}."]
     else:
         alike_in = "".join(f", same {name}" for name in shared_inputs(results))
         title = f"Paired differences in {name}"
-        small = f"Small marks: one pair of runs each, same seed{alike_in}."
-        marks = [
-            PageSentence(small, printed=small, once=True),
-            f"Diamond and bar: mean and {at} interval ({first.interval}) over all pairs; {better}.",
-        ]
+        marks = [said_once(f"Small marks: one pair of runs each, same seed{alike_in}."), *marks]
     return figure(
         results,
         kept,
@@ -246,7 +252,9 @@ def changes(logs: Iterable[float | None]) -> dict[str, Any]:
         if low <= mark <= high and all(abs(mark - other) >= room for other in kept):
             kept.append(mark)
     words = (
-        "'×' + format(exp(datum.value), ',.3~g')" if wide else "format(100 * (exp(datum.value) - 1), '+,.2~r') + ' %'"
+        f"'×' + format(exp(datum.value), abs(datum.value) < {math.log(2e5):.4} ? ',.1~r' : '.1~e')"
+        if wide
+        else "datum.value == 0 ? '0 %' : format(100 * (exp(datum.value) - 1), '+,.2~r') + ' %'"
     )
     return {"values": sorted(kept), "labelExpr": words}
 

@@ -41,7 +41,7 @@ def power(results: Results) -> tuple[Figure, ...]:
         effects, metric, unit, alpha, corrected = set(), "", "", 0.05, False
         for part in analysis.power:
             comparison = results.comparison(part.comparison)
-            if comparison is None or comparison.regime != regime:
+            if comparison is None or comparison.regime != regime or comparison.told_by_medians:
                 continue
             metric, alpha, corrected = comparison.metric, part.alpha, corrected or comparison.family_size > 1
             unit = "difference of logarithms" if comparison.transform == "log" else printed_unit(comparison.unit)

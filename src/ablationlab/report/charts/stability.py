@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from ablationlab.records.analysis import ArmSurvival
     from ablationlab.records.results import Results
 
+#: So many rows of the map stand far apart; more of them stand closer.
+FEW_ROWS = 10
 UNFINISHED = "not finished"
 ENDS = {
     "steady": CALM[0],
     "spiked": WARN[0],
-    "ended worse": HUES[7][0],
+    "ended worse": HUES[6][0],
     "diverged": BAD[0],
     UNFINISHED: GRID[0],
 }
@@ -148,7 +150,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
         row["row"] = f"{row['variant']}, {row['regime']}" if several else row["variant"]
     order = [f"{v}, {r}" if several else v for r in results.regimes for v in results.variants]
     x = alt.X("seed:N", title="seed", sort=[str(seed) for seed in results.seeds]).axis(
-        labelAngle=0, ticks=False, domain=False, labels=not many
+        labelAngle=0, labelFlush=False, ticks=False, domain=False, labels=not many
     )
     y = variant_rows(results, field="row", order=order, room=300)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
@@ -186,7 +188,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
             alt="Map of variants by seeds: "
             + ", ".join(f"{sum(row['end'] == end for row in data)} {end}" for end in ENDS)
             + ".",
-            height=max(140, 40 * len({row["row"] for row in data}) + 70),
+            height=max(140, (40 if len(order) <= FEW_ROWS else 26) * len({row["row"] for row in data}) + 70),
         ),
     )
 

@@ -198,7 +198,8 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
     off = results.plan is None or results.plan.study.stability.worse_than_start == "off"
     rates = [setting(lr) for lr in sorted({lr for _, lr in cells})]
     base = alt.Chart(kept(cells.values())).transform_filter(BY_VARIANT)
-    x = alt.X("rate:N", title="peak learning rate", sort=rates).axis(labelAngle=0, ticks=False, domain=False)
+    x = alt.X("rate:N", title="peak learning rate", sort=rates)
+    x = x.axis(labelAngle=0, labelFlush=False, ticks=False, domain=False)
     y = variant_rows(results)
     chart = alt.layer(
         base.mark_rect(stroke=GROUND[0], strokeWidth=3, cornerRadius=4).encode(
@@ -207,7 +208,7 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
             color=alt.Color(
                 "share:Q",
                 scale=alt.Scale(domain=[0, 0.5, 1], range=[CALM[0], WARN[0], BAD[0]]),
-                legend=alt.Legend(title="share of runs unstable", format=".0%", orient="top"),
+                legend=alt.Legend(title="share of runs unstable", format=".0%", orient="top", values=[0, 0.5, 1]),
             ),
             tooltip=[
                 alt.Tooltip("variant:N"),

@@ -58,8 +58,9 @@ GROUND = ("#ffffff", "#14191e")
 
 DARK_OF: Mapping[str, str] = dict((*HUES, INK, QUIET, GRID, RULE, BAND, CALM, GOOD, BAD, WARN, GROUND))
 
-#: The baseline is a whole line, drawn first; in the gaps of the others it stays visible where curves coincide.
-DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [3, 5], [6, 2, 2, 2])
+#: The baseline is a whole line, drawn first; in the gaps of the others it stays visible where curves coincide. Dashes and
+#: gaps are long enough that two colours alternate there: shorter ones mix to grey.
+DASHES = ([1, 0], [14, 5], [7, 9], [14, 5, 4, 5], [22, 5], [5, 7], [10, 4], [9, 4, 4, 4])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
 
 
@@ -76,6 +77,11 @@ class PageSentence(str):
         made = super().__new__(cls, text)
         made.printed, made.once = printed, once
         return made
+
+
+def said_once(text: str) -> PageSentence:
+    """A sentence that the page says below the first chart of a section, and paper below each."""
+    return PageSentence(text, printed=text, once=True)
 
 
 #: What most charts of a mean draw.
@@ -195,7 +201,7 @@ def _legend_names(part: Any) -> int:
 
 def legend_columns(names: Sequence[str], width: float) -> int:
     """Entries of a legend that fit beside one another, smaller ones where variants are many; `page.js` does the same."""
-    letter, rest = (5.8, 44) if len(names) > MANY else (7, 60)
+    letter, rest = (5.8, 52) if len(names) > MANY else (7, 68)
     return max(1, int(width // (letter * max(map(len, names), default=1) + rest)))
 
 
@@ -268,17 +274,22 @@ def _legend(lines: bool) -> alt.Legend:
     import altair as alt
 
     if lines:
-        return alt.Legend(title=None, orient="top", symbolType="stroke", symbolSize=420, symbolStrokeWidth=2.6)
-    return alt.Legend(title=None, orient="top", symbolOpacity=1, symbolDash=[1, 0])
+        return alt.Legend(title=None, orient="top", symbolType="stroke", symbolSize=1000, symbolStrokeWidth=2.6)
+    return alt.Legend(title=None, orient="top", symbolOpacity=1)
 
 
-def variant_dash(results: Results, *, lines: bool = True) -> alt.StrokeDash:
-    """The dash pattern that goes with the colour; *lines*: no mark but lines."""
+def variant_dash(results: Results, *, legend: bool = True) -> alt.StrokeDash:
+    """The dash pattern that goes with the colour; its *legend* shows lines."""
     import altair as alt
 
     names = list(results.variants)
     patterns = [DASHES[_turned(place, len(DASHES))] for place in range(len(names))]
-    return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=_legend(lines))
+    scale = alt.Scale(domain=names, range=patterns)
+    return alt.StrokeDash("variant:N", scale=scale, legend=_legend(lines=True) if legend else None)
+
+
+#: How a chart of lines and marks resolves its legend: that of the marks, whose outlines would be dashed like the lines.
+MARKS_ALONE: Mapping[str, Any] = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
 
 
 def variant_shape(results: Results, *, legend: bool = False) -> alt.Shape:
@@ -325,7 +336,7 @@ def level_or_turned(names: Sequence[str]) -> dict[str, Any]:
     """The labels of a horizontal axis of names: level where each has room, else turned."""
     import altair as alt
 
-    turned = f"width < {len(names) * (7 * max(map(len, names), default=0) + 10)}"
+    turned = f"width < {len(names) * (6.5 * max(map(len, names), default=0) + 6):g}"
     return {
         "labelAngle": alt.ExprRef(f"{turned} ? -40 : 0"),
         "labelAlign": alt.ExprRef(f"{turned} ? 'right' : 'center'"),
@@ -447,11 +458,12 @@ def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scal
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not explodes(known):
         return alt.Scale(**scale), {}, ""
+    room = {"padding": scale["padding"]} if scale.get("padding") else {}
     if min(known) > 0:
-        return alt.Scale(type="log", nice=False), powers(known), LOG_WORDS
+        return alt.Scale(type="log", nice=False, **room), powers(known), LOG_WORDS
     sizes = sorted(abs(value) for value in known if value)
     usual = sizes[len(sizes) // 2]
-    return alt.Scale(type="symlog", constant=usual), decades(known, usual), SYMLOG_WORDS
+    return alt.Scale(type="symlog", constant=usual, **room), decades(known, usual), SYMLOG_WORDS
 
 
 _MANTISSA = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"

@@ -12,7 +12,6 @@ from ablationlab.analysis.wording import gain_intervals, listed, no_upper_bound
 from ablationlab.core.format import difference, fixed, level, number, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
-from ablationlab.report.charts.stability import calm
 from ablationlab.report.charts.theme import (
     BAND,
     BY_REGIME,
@@ -24,12 +23,14 @@ from ablationlab.report.charts.theme import (
     figure,
     readable_text,
     robust_scale,
+    said_once,
     tip,
     variant_colour,
 )
-from ablationlab.report.naming import printed_unit
+from ablationlab.report.naming import placed, printed_unit
 
 if TYPE_CHECKING:
+    from ablationlab.records.analysis import Comparison
     from ablationlab.records.results import Results
 
 #: Beyond so many rings, each regime has a plane of its own, and names stand in a column.
@@ -75,23 +76,41 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
 def tradeoff(results: Results) -> tuple[Figure, ...]:
     """Gain in stability (x) against cost in the primary metric (y, positive is worse).
 
-    One plane; of many rings, one plane per regime, of those where some run was unstable.
+    One plane; of many rings, one plane per regime, of those where some run was unstable. None where nothing was: there is
+    no trade. A cost that is a few exploded runs' has no ring, as tables have no number for it.
     """
-    data = plane_rows(results)
-    if not data or calm(results):
-        return ()
-    if len(data) <= MOST_LABELS or len(results.regimes) == 1:
-        return (_plane(results, data),)
     stability = results.analysis.stability if results.analysis is not None else None
     arms = stability.arms if stability is not None else ()
-    restless = {arm.regime for arm in arms if arm.unstable is not False}
+    unstable = {(arm.variant, arm.regime) for arm in arms if arm.unstable}
+    compared = () if results.analysis is None else results.analysis.comparisons
+    dominated = {comparison.id: comparison for comparison in compared if comparison.told_by_medians}
+    rows = plane_rows(results)
+    data = [row for row in rows if row["comparison"] not in dominated]
+    known = [row for row in data if {(row[arm], row["regime"]) for arm in ("variant", "reference")} & unstable]
+    if not known:
+        return ()
+    left_out = [dominated[row["comparison"]] for row in rows if row["comparison"] in dominated]
+    if len(data) <= MOST_LABELS or len(results.regimes) == 1:
+        return (_plane(results, data, left_out=left_out),)
+    restless = {regime for _, regime in unstable}
     still = [regime for regime in results.regimes if regime not in restless]
-    by_regime = grouped((row["regime"], {**row, "label": row["variant"]}) for row in data if row["regime"] in restless)
-    return tuple(_plane(results, rows, regime=regime, still=still) for regime, rows in by_regime.items())
+    drawn = {row["regime"] for row in known}
+    by_regime = grouped((row["regime"], {**row, "label": row["variant"]}) for row in data if row["regime"] in drawn)
+    return tuple(
+        _plane(results, rows, regime=regime, still=still, left_out=left_out) for regime, rows in by_regime.items()
+    )
 
 
-def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", still: Sequence[str] = ()) -> Figure:
-    """The rings of *data*, of one *regime* or of all; *still*: regimes without an unstable run, which are not drawn."""
+def _plane(
+    results: Results,
+    data: list[dict[str, Any]],
+    *,
+    regime: str = "",
+    still: Sequence[str] = (),
+    left_out: Sequence[Comparison] = (),
+) -> Figure:
+    """The rings of *data*, of one *regime* or of all. Not drawn: *still*, regimes without an unstable run, and *left_out*,
+    costs that are a few unstable runs'."""
     kept = Tables()
     metric = str(data[0]["metric"])
     comparison = results.comparison(str(data[0]["comparison"]))
@@ -169,13 +188,8 @@ def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", st
             text=alt.Text("label:N"),
             color=variant_colour(results, legend=False),
         )
-    margin_words = f"Shaded: the margin of {setting(margins[0])}, which a gain may cost." if margins else ""
-    compared = () if results.analysis is None else results.analysis.comparisons
-    unstable = {comparison.id for comparison in compared if comparison.told_by_medians}
-    dominated = [row["label"] for row in data if row["comparison"] in unstable]
     words = "; ".join(
-        f"{row['label']}: gain {fixed(row['gain'], 0, sign=True)} points"
-        + ("" if row["label"] in dominated else f", cost {number(row['cost'], sign=True)}")
+        f"{row['label']}: gain {fixed(row['gain'], 0, sign=True)} points, cost {number(row['cost'], sign=True)}"
         for row in data
     )
     return figure(
@@ -186,15 +200,21 @@ def _plane(results: Results, data: list[dict[str, Any]], *, regime: str = "", st
         key="tradeoff",
         title="Stability gain against cost",
         sentences=(
-            f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
-            f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).",
+            said_once(
+                f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
+                f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged)."
+            ),
             _open_bars(data),
-            f"Unstable runs dominate the cost of {listed(dominated)}." if dominated else "",
-            _gain_intervals(results),
-            margin_words,
-            _not_drawn(results),
-            f"Not drawn, since no run was unstable there: {listed(still)}." if still else "",
-            "Rings that coincide are drawn inside one another." if 1 < len(data) <= MOST_LABELS else "",
+            said_once(_gain_intervals(results)),
+            said_once(f"Shaded: the margin of {setting(margins[0])}, which a gain may cost." if margins else ""),
+            said_once(_not_drawn(results)),
+            said_once(f"Not drawn, since no run was unstable there: {listed(still)}." if still else ""),
+            said_once(
+                f"Not drawn, since unstable runs dominate the cost: {placed(results.regimes, left_out)}."
+                if left_out
+                else ""
+            ),
+            said_once("Rings that coincide are drawn inside one another." if 1 < len(data) <= MOST_LABELS else ""),
         ),
         alt=f"Plane of stability gain against cost. {words}.",
         height=max(380, ROW * len(data) + 130) if crowded else 380,

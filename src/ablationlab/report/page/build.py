@@ -307,7 +307,7 @@ def _analysis_tables(
     arms, gains = stability_table(analysis), gain_table(analysis)
     if arms is not None and gains is not None:
         own = arms.without("unstable", "gain", "gain_p_adjusted")
-        both = own.html(caption=False) + gains.html()
+        both = own.html(caption=False, tall=True) + gains.html(tall=True)
         if calm(results) and len(own.rows) > 6:
             both = _folded("Spikes and gains of every arm", both)
         tables["stability_tables"] = both

@@ -50,7 +50,7 @@
   const signals = () => ({ shown_variants: shown.variants, shown_seeds: shown.seeds, shown_regimes: shown.regimes });
 
   /* ---- the view in the address: #PLACE~key=value&key=value, only what is not as the page opens ---- */
-  const drawing = { smooth: "0", axis: "" };
+  const drawing = { smooth: "0", axis: "", part: "" };
   const kinds = ["variants", "seeds", "regimes"];
   const zooms = new Map(); // by chart: what it is zoomed to, from and to on x, from and to on y
   function place() { return decodeURIComponent(location.hash.slice(1).split("~")[0]); }
@@ -80,7 +80,7 @@
     const view = new URLSearchParams();
     for (const kind of kinds) if (shown[kind].length < page[kind].length) shown[kind].forEach((name) => view.append(kind, name));
     if (drawing.smooth !== "0") view.set("smooth", drawing.smooth);
-    if (drawing.axis) view.set("axis", drawing.axis);
+    for (const name of ["axis", "part"]) if (drawing[name]) view.set(name, drawing[name]);
     document.querySelectorAll("#comparison-filters select").forEach((choice) => { if (choice.value) view.set(`only-${choice.name}`, choice.value); });
     for (const [key, range] of zooms) view.append("zoom", [key, ...range.map((end) => Number(end.toPrecision(5)))].join(","));
     const text = String(view);
@@ -113,6 +113,19 @@
       }
     }
     return out;
+  }
+  /* The chosen part of the steps, if a line is left of it, and the levels that lie beside what is left. */
+  function cut(data) {
+    const points = Object.values(data).flat().filter((row) => row.step !== undefined);
+    if (!drawing.part || !points.length) return data;
+    const last = points.reduce((most, row) => Math.max(most, row.step), 0);
+    const [from, to] = drawing.part.split("-").map((end) => Number(end) / 100 * last);
+    const kept = points.filter((row) => row.step >= from && row.step <= to);
+    if (new Set(kept.map((row) => row.step)).size < 2) return data;
+    const [low, high] = kept.reduce(([least, most], row) => [Math.min(least, row.y), Math.max(most, row.y)], [Infinity, -Infinity]);
+    const room = 0.05 * (high - low);
+    const left = (row) => (row.step !== undefined ? row.step >= from && row.step <= to : row.loss === undefined || (row.loss >= low - room && row.loss <= high + room));
+    return Object.fromEntries(Object.entries(data).map(([name, rows]) => [name, rows.filter(left)]));
   }
   function withoutLegends(layer) {
     const encoding = Object.fromEntries(Object.entries(layer.encoding || {}).map(([name, channel]) =>
@@ -159,7 +172,7 @@
     return { ...base, legend: { ...base.legend, columns: legendColumns(names ? width - 150 : width), ...(many ? { labelFontSize: 10 } : {}) } };
   }
   function legendColumns(width) {
-    const [letter, rest] = page.variants.length > page.many ? [5.8, 44] : [7, 60];
+    const [letter, rest] = page.variants.length > page.many ? [5.8, 52] : [7, 68];
     return Math.max(1, Math.floor((width - 60) / (letter * Math.max(...page.variants.map((name) => name.length)) + rest)));
   }
   async function draw(key) {
@@ -168,9 +181,11 @@
     const made = charts[key];
     let spec = made.spec;
     if (crowded(made) && !pointed.has(key)) spec = withoutSeeds(spec);
-    const data = Object.fromEntries(Object.entries(made.data).map(([name, table]) => [name, expand(table)]));
+    let data = Object.fromEntries(Object.entries(made.data).map(([name, table]) => [name, expand(table)]));
     if (made.switched) {
       for (const name of Object.keys(data)) data[name] = smoothed(data[name]);
+      data = cut(data);
+      spec = { ...spec, layer: spec.layer.filter((layer) => !layer.data || data[layer.data.name].length) }; // levels that are out of sight
       spec = withAxis(spec, Object.values(data).flat(), made.switched);
     }
     if ((narrow() || made.small) && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
@@ -399,12 +414,13 @@
       body.hidden = chosenAway || away;
       seen += body.hidden ? 0 : 1;
     }
-    document.getElementById("comparison-count").textContent = `${seen} of ${table.tBodies.length} comparisons`;
+    const told = document.getElementById("comparison-count");
+    if (told) told.textContent = `${seen} of ${table.tBodies.length} comparisons`;
   }
   filters.forEach((choice) => choice.addEventListener("change", () => { filter(); writeView(); }));
   document.querySelectorAll("#curve-tools select").forEach((choice) => choice.addEventListener("change", () => {
     drawing[choice.name] = choice.value;
-    if (choice.name === "axis") zooms.clear(); // a range of one scale may hold nothing that another can show
+    if (choice.name !== "smooth") zooms.clear(); // a range of one scale may hold nothing that another can show
     writeView();
     again(Object.keys(charts).filter((key) => charts[key].switched));
   }));

@@ -42,7 +42,7 @@ from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import content_hash, slug
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts.theme import colours
-from ablationlab.report.naming import printed_unit
+from ablationlab.report.naming import placed, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
 from ablationlab.report.tables.ablation import arm_mean, arm_words, median_note
 
@@ -473,9 +473,8 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
     about = "Seeds needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
     about = about if asked else ""
     left_out = [comparisons[p.comparison] for p in analysis.power if p not in known]
-    places = grouped((comparison.regime, comparison.variant) for comparison in left_out)
-    note = "; ".join(f"{wording.listed(dict.fromkeys(names))} in {regime}" for regime, names in places.items())
-    note = f"Left out, since unstable runs dominate the differences: {note}." if note else ""
+    where = placed(analysis.regimes, left_out)
+    note = f"Left out, since unstable runs dominate the differences: {where}." if left_out else ""
     return Table.of("power", title, rows, note, about)
 
 
