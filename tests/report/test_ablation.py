@@ -6,6 +6,8 @@ import csv
 import dataclasses
 import io
 import re
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -53,6 +55,19 @@ def test_each_arm_has_its_mean_and_the_interval_that_decides(results: Results):
         == analysis.comparison("validation_loss", "default", "layernorm", "none").reference_mean
     )
     assert "corrected by Holm for 2 tests" in table.note
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: Debian has it in texlive-latex-base")
+@pytest.mark.parametrize("options", ["", "[twocolumn]"])
+def test_the_copied_latex_compiles_with_the_packages_it_names_and_fits_the_text(results: Results, tmp_path, options):
+    text = ablation_table(results.analysis, results.verdict).latex()
+    packages = text.partition("\n")[0].removeprefix("% Needs ").removesuffix(".")
+    source = f"\\documentclass{options}{{article}}\n{packages}\n\\begin{{document}}\n{text}\\end{{document}}\n"
+    (tmp_path / "table.tex").write_text(source)
+    made = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "table"], cwd=tmp_path, check=False, capture_output=True, timeout=120
+    )
+    assert not re.findall(r"^!.*|Overfull .hbox.*", made.stdout.decode(errors="replace"), re.MULTILINE)
 
 
 def test_an_arms_mean_is_over_its_own_runs_where_those_of_others_are_missing(tmp_path: Path):

@@ -206,13 +206,15 @@ class Table:
         return out.getvalue()
 
     def latex(self) -> str:
-        """A table environment for booktabs; needs nothing else but textcomp's signs (any LaTeX since 2020)."""
+        """A table environment, scaled down where it is wider than the text; beside its two packages it needs textcomp's signs
+        (any LaTeX since 2020)."""
         note = f"\n  \\par\\smallskip\\footnotesize {latex(self.notes)}" if self.notes else ""
         return (
-            "% Needs \\usepackage{booktabs}.\n"
+            "% Needs \\usepackage{booktabs,graphicx}.\n"
             "\\begin{table}\n  \\centering\n"
             f"  \\caption{{{latex(self.caption)}}}\n  \\label{{tab:{self.key}}}\n"
-            f"  {self.tabular()}{note}\n\\end{{table}}\n"
+            "  \\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{"
+            f"{self.tabular()}}}{note}\n\\end{{table}}\n"
         )
 
     def tabular(self, wrapped: str = "") -> str:
