@@ -840,6 +840,38 @@ def test_the_rules_in_a_paper_are_those_that_its_study_can_meet(tmp_path, csv_re
     assert table.count("provisionally") == 4  # abstract, rule 5, discussion and decision: not again in the conclusion
 
 
+def test_a_table_of_values_has_no_rule_about_what_was_registered(tmp_path):
+    rows = ["variant,seed,val_loss"]
+    rows += [
+        f"{v},{s},{'nan' if (v, s) == ('b', 1) else 2 + 0.01 * s - 0.1 * (v == 'b')}" for v in "ab" for s in range(1, 7)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(rows))
+    analysis = analyze(read_table(tmp_path / "runs.csv", TableOptions.checked(baseline="a", primary="val_loss")))
+    analysis.replace(tmp_path / "analysis.json")
+    decide(analysis).replace(tmp_path / "verdict.json")
+    text = prose(tmp_path)
+    assert "does not fail too often in another way, otherwise" in text
+    assert "and no run of the primary metric was lost" in text
+    assert "registered way" not in text
+    assert "registered metric" not in text
+
+
+def test_the_same_bits_are_promised_of_deterministic_runs_with_the_same_code(tmp_path):
+    promised = "gives the same bits on the same device, with the same version of ablationlab, the same libraries"
+    assert promised in prose(made(tmp_path / "same"))
+    loose = prose(made(tmp_path / "loose", made=study(execution={"deterministic": False})))
+    assert "not the same bits twice (deterministic = false)" in loose
+    assert "gives the same bits" not in loose
+
+
+def test_a_study_that_is_not_about_embeddings_has_no_formula_of_them(tmp_path, untied_results):
+    untied = said(document_of([untied_results], {}))
+    assert "What it changes nothing untied head" in untied
+    assert "E_tok" not in untied
+    norm = made(tmp_path, made=study(variants=["none", "layernorm"]))
+    assert "E_tok + E_pos" in prose(norm)
+
+
 def test_a_decision_on_stability_is_not_said_to_rest_on_the_loss(tmp_path):
     def fewer(variant: str, regime: str, seed: int):
         return None if variant == "none" and seed > 4 else outcome(variant, regime, seed)

@@ -250,6 +250,14 @@ class StudyView:
                 found.append((name, regime, settings))
         return found
 
+    def formula_of(self, variant: str) -> str:
+        """The formula that an arm declares; one of what block 1 reads does not tell what an arm changes elsewhere."""
+        assert self.plan is not None
+        model = self.first_run(variant).model
+        formula = self.plan.variants[variant].formula_in(model)
+        tells = variant == self.baseline or model.front != self.model.front or "E_tok" not in formula
+        return formula if tells else ""
+
     def changes(self, variant: str) -> str:
         """What an arm changes: the formula that it declares, or the settings in which it differs."""
         assert self.plan is not None
@@ -260,7 +268,7 @@ class StudyView:
             return "; ".join(f"{key} = {_value(flat[key])}" for key in declared.settings if key in flat)
         rate = [setting_words("lr", run.training.lr)] if variant in (one.variant for one in self.own_rates) else []
         base = self.first_run(self.baseline)
-        if formula := declared.formula_in(run.model):
+        if formula := self.formula_of(variant):
             front_alone = run.model.front != base.model.front and _same_blocks(run, base)
             return ", ".join([front_formula(run.model) if front_alone else formula, *rate])
         if variant == self.baseline and self.plan.study.factors is not None:
@@ -278,6 +286,12 @@ class StudyView:
         ]
         different += [setting_words(key, value) for key, value in declared.data.items()]
         return ", ".join([*different, *rate, *reads]) or declared.about
+
+    @property
+    def reads_differ(self) -> bool:
+        """Whether arms differ in what block 1 reads."""
+        fronts = [self.first_run(name).model.front for name in self.variants] if self.trained else []
+        return any(front != fronts[0] for front in fronts)
 
     @property
     def norms(self) -> set[str]:
@@ -830,6 +844,7 @@ def _literature(run: PlannedRun) -> list[tuple[str, ModelConfig | TrainingConfig
 #: Settings that are numbers, around their value.
 _MEASURED: Final[Mapping[str, str]] = {
     "lr": "learning rate {}",
+    "token_init_std": "token embeddings that start with standard deviation {}",
     "mlp_ratio": "an MLP of {} times the width",
     "head_softcap": "logits capped softly at ±{}",
     "attention_softcap": "attention scores capped softly at ±{}",

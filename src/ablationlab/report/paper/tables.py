@@ -206,11 +206,15 @@ def _numbers(comparison: Comparison | None, *, several_levels: bool) -> Row:
 def arms_table(studies: Sequence[StudyView]) -> Table:
     """The arms, each once: what it changes, and its parameters or the studies that have it."""
     alone = len(studies) == 1
-    arms = grouped(((name, study.changes(name)), study) for study in studies for name in study.results.variants)
-    trained = all(study.trained is not None for study in studies)
-    formulas = trained and all(
-        study.trained.variants[name].formula for study in studies if study.trained for name in study.variants
+    # Where no study changes what block 1 reads, the baseline's formula of it is not what the arms are about.
+    reads = any(study.reads_differ for study in studies)
+    arms = grouped(
+        ((name, study.changes(name) if reads or name != study.baseline else ""), study)
+        for study in studies
+        for name in study.results.variants
     )
+    trained = all(study.trained is not None for study in studies)
+    formulas = reads and trained and all(study.formula_of(name) for study in studies for name in study.variants)
     rows = []
     for (variant, changes), within in arms.items():
         first = within[0]
