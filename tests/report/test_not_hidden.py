@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+
+from ablationlab.analysis import TableOptions, analyze, read_table
+from ablationlab.analysis.answer import answer, answers, verdict_sentence
+from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import recommendations
 from ablationlab.core.format import plain
 from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, Sensitivity, TaskSensitivity
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
 from ablationlab.report.page import sentences
 from ablationlab.report.paper.build import document_of
+from ablationlab.report.tables import ablation_table
 
 from .maker import made
 from .test_paper import said
@@ -62,3 +74,57 @@ def test_tasks_that_failed_the_gate_are_named_by_the_paper_as_by_the_page(tmp_pa
     other = gated(made(tmp_path / "other", name="other", question="Another?"), {})
     assert "not sensitive" not in said(document_of([other], {}))
     assert told in said(document_of([first, other], {}))
+
+
+ARMS = {"b": (-0.1, 0.02), "c": (-0.09, 0.02), "d": (0.0, 0.02), "e": (-0.08, -0.05)}
+
+
+@pytest.fixture(scope="module")
+def traded(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A table of losses and accuracies: three arms have a lower loss, and ``e``, the last, pays for it in accuracy."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("traded")
+    rows = ["variant,seed,val_loss,val_acc"]
+    for seed in range(8):
+        loss, right = 2 + rng.normal(0, 0.02), 0.6 + rng.normal(0, 0.01)
+        for arm, (lower, more) in {"a": (0.0, 0.0), **ARMS}.items():
+            rows.append(f"{arm},{seed},{loss + lower + rng.normal(0, 0.002)},{right + more + rng.normal(0, 0.002)}")
+    (folder / "runs.csv").write_text("\n".join(rows) + "\n")
+    options = TableOptions.checked(baseline="a", primary="val_loss", lower=("val_loss",), higher=("val_acc",))
+    analysis = analyze(read_table(folder / "runs.csv", options))
+    analysis.replace(folder / "analysis.json")
+    decide(analysis).replace(folder / "verdict.json")
+    return Results.open(folder)
+
+
+def test_what_a_variant_to_use_costs_in_another_metric_is_part_of_the_answer(traded: Results):
+    analysis, verdict = traded.analysis, traded.verdict
+    assert answers(analysis, verdict)[0].startswith("For now use b, c or e: ")
+    assert "and e is worse by 0.04889 in val acc" in answers(analysis, verdict)[0]
+    alone = next(decided for decided in verdict.verdicts if decided.variant == "e")
+    assert "and it is worse by 0.04889 in val acc." in verdict_sentence(analysis, verdict, alone)[1]
+    assert any(
+        line.startswith("e: ") and "But e is worse in val acc (−0.04889): weigh that." in line
+        for line in recommendations(analysis, verdict)
+    )
+    untold = analysis.model_copy(update={"source": "records", "ledger": None})
+    family = {name: dataclasses.replace(metric, family="task-scores") for name, metric in analysis.metrics.items()}
+    untold = untold.model_copy(update={"metrics": family})
+    assert "val acc" not in answer(untold, verdict)  # nobody gave it to that study
+
+
+def test_the_accuracy_of_a_table_stands_in_the_first_table(traded: Results):
+    rows = list(csv.DictReader(io.StringIO(ablation_table(traded.analysis, traded.verdict).csv())))
+    means = {c.variant: c.variant_mean for c in traded.analysis.comparisons if c.metric == "val_acc"}
+    assert {row["variant"]: float(row["accuracy"]) for row in rows if row["variant"] != "a"} == means
+    table = ablation_table(traded.analysis, traded.verdict)
+    assert "Accuracy: val acc." in table.markdown()
+
+
+def test_the_paper_tells_a_loss_of_accuracy_first_and_what_it_leaves_out(traded: Results, tmp_path):
+    text = said(document_of([traded], {}))
+    where = text.index("With e, val acc is 0.04889 lower")
+    assert all(where < text.index(f"With {arm}, val acc is ") for arm in "bc")
+    assert "With d, val acc" not in text
+    assert "One more comparison of accuracy, which the appendix has, is shown better." in text
+    several = said(document_of([traded, made(tmp_path, question="Another?")], {}))
+    assert "e is worse in val acc (−0.04889, exploratory)." in several

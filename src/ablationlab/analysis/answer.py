@@ -20,6 +20,7 @@ from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.wording import (
     ADOPTED,
     FAILING,
+    MOST_WORSE,
     Clause,
     better_variants,
     capital,
@@ -33,8 +34,9 @@ from ablationlab.analysis.wording import (
     the_baseline,
     used_in,
     where_alone,
+    worse_elsewhere,
 )
-from ablationlab.core.format import count, with_unit
+from ablationlab.core.format import count, several, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
 from ablationlab.records.metrics import metric_name
@@ -142,7 +144,7 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
             leads = [f"Not registered, leads only: {' '.join(_counted(analysis, verdict, others))}"]
         verdicts, groups = registered, _groups(registered)
     if _too_many(groups, verdicts):
-        return [*_counted(analysis, verdict, verdicts), *leads]
+        return [*_counted(analysis, verdict, verdicts), *_weighed(analysis, verdicts), *leads]
     shown = sorted(groups, key=lambda group: (group.label == "exploratory", group.decision not in ADOPTED))
     known = {(decided.variant, decided.decision) for decided in registered}
     if registered:  # what is not registered and decides the same says nothing new
@@ -167,6 +169,13 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
         leading.add(words.lead)
         more += words.more
     return [*told, *more, *leads]
+
+
+def _weighed(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> list[str]:
+    """What speaks against variants that are to be used, where decisions are counted."""
+    used = [group for group in _groups(verdicts) if group.decision in ADOPTED]
+    told = {worse: None for group in used if (worse := _worse_elsewhere(analysis, group, named=True))}
+    return [f"But {'; '.join(told)}."] if told else []
 
 
 def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:
@@ -474,6 +483,8 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: 
             registered = "registered" if group.label == "registered" else "asked for"
             less = f"{fail} less often than {base}{_failures(analysis, them)}"
             why = f"{less}, and {cost} no more than the margins that were {registered}"
+    if worse := _worse_elsewhere(analysis, them, named=False):
+        why += f"{', and' if ', but ' in why else ', but'} {worse}"
     if len(beaten) == len(alike):
         names = listed(decided.variant for decided in beaten)
         return DecisionWords(f"{names} {'are' if several else 'is'} not the first choice{where}", Clause(why))
@@ -486,6 +497,30 @@ def _use(analysis: Analysis, verdict: Verdict, group: AlikeVerdicts, *, placed: 
     rate = f", at {given_rates(analysis, group.regimes)}" if one_rate else ""
     which = [_which_is_best(analysis, group.regimes, [decided.variant for decided in best])] if several else []
     return DecisionWords(f"{now} {either}{rather}{where}{rate}", Clause(why), tuple(which))
+
+
+def _worse_elsewhere(analysis: Analysis, group: AlikeVerdicts, *, named: bool) -> str:
+    """``trade is worse by 0.042 in accuracy``: what speaks against variants to use, on other metrics that were given.
+
+    *named*: a variant that stands alone goes by its name, too.
+    """
+    found = {decided.variant: worse_elsewhere(analysis, decided.variant, group.regimes) for decided in group.verdicts}
+    by_metric = grouped((name_of(worse), worse) for mine in found.values() for worse in mine)
+    if not by_metric:
+        return ""
+    exploratory = group.label == "registered" and all(
+        comparison.label == "exploratory" for worse in by_metric.values() for comparison in worse
+    )
+    clauses = []
+    for metric, worse in list(by_metric.items())[:MOST_WORSE]:
+        names = list(dict.fromkeys(comparison.variant for comparison in worse))
+        subject = listed(names) if len(names) <= MOST_NAMED else f"{count(len(names))} of them"
+        subject = subject if named or len(group.verdicts) > 1 else "it"
+        size = _by(worse) if len(group.regimes) == 1 else ""
+        clauses.append(f"{subject} {'are' if len(names) > 1 else 'is'} worse{size} in {metric}")
+    if len(by_metric) > MOST_WORSE:
+        clauses.append(f"there are losses in {several(len(by_metric) - MOST_WORSE, 'more metric')}")
+    return listed(clauses) + (" (exploratory)" if exploratory else "")
 
 
 def _which_is_best(analysis: Analysis, regimes: Sequence[str], names: Sequence[str]) -> str:

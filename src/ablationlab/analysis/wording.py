@@ -1317,7 +1317,7 @@ def _advised(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list
 
 def _notes(evidence: Evidence, verdict: VariantVerdict) -> list[str]:
     """What to know beside what to do."""
-    sentences = _failures(evidence)
+    sentences = [*_worse_elsewhere(evidence, verdict), *_failures(evidence)]
     if verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY) and (rate := _one_rate(evidence)):
         sentences.append(rate)
     if verdict.decision in ADOPTED and (better := better_variants(evidence.analysis, verdict)):
@@ -1329,6 +1329,8 @@ def _notes(evidence: Evidence, verdict: VariantVerdict) -> list[str]:
 
 #: Decisions for a variant.
 ADOPTED: Final = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME)
+#: Other metrics, at most, that a sentence names where a variant to use is worse in them.
+MOST_WORSE: Final = 3
 
 
 def used_in(verdict: Verdict, regime: str) -> bool:
@@ -1346,6 +1348,40 @@ def better_variants(analysis: Analysis, verdict: VariantVerdict) -> list[str]:
             if found is not None and found.outcome == outcome and verdict.label in (found.label, "exploratory"):
                 better.append(other)
     return better
+
+
+def worse_elsewhere(analysis: Analysis, variant: str, regimes: Sequence[str]) -> list[Comparison]:
+    """Where a variant is shown worse than the baseline on another metric that the study was given: one of its criteria, or
+    any of a table or of the user's own trainer. Guards have a margin that the verdict has judged.
+    """
+    asked = {criterion.metric for criterion in analysis.criteria}
+    given = asked | {
+        name for name, metric in analysis.metrics.items() if analysis.source == "table" or metric.family == name
+    }
+    return [
+        comparison
+        for comparison in analysis.comparisons
+        if comparison.outcome == "worse"
+        and (comparison.variant, comparison.reference) == (variant, analysis.baseline)
+        and comparison.regime in regimes
+        and comparison.metric in given - {analysis.primary}
+        and comparison.role not in ("primary", "guard")
+        and comparison.shares_test_of is None
+        and not comparison.at_grid_rates
+        and (comparison.sensitivity is None or comparison.sensitivity.sensitive)
+    ]
+
+
+def _worse_elsewhere(evidence: Evidence, verdict: VariantVerdict) -> list[str]:
+    """``But trade is worse in accuracy (−0.042).``, for a variant that is to be used."""
+    worse = worse_elsewhere(evidence.analysis, evidence.variant, [evidence.regime])
+    if verdict.decision not in ADOPTED or not worse:
+        return []
+    told = [f"{name_of(comparison)} ({change(comparison)})" for comparison in worse[:MOST_WORSE]]
+    more = [f"{count(len(worse) - MOST_WORSE)} more"] if len(worse) > MOST_WORSE else []
+    lead = verdict.label == "registered" and all(comparison.label == "exploratory" for comparison in worse)
+    mark = ", which is exploratory" if lead else ""
+    return [f"But {evidence.name} is worse in {listed([*told, *more])}{mark}: weigh that."]
 
 
 def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[str]:

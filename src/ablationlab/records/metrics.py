@@ -5,6 +5,7 @@ A plan seals these definitions, and whoever reads its results takes them from th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -369,6 +370,13 @@ _WHOLE = {
     "mean_task_accuracy_fewshot": "few-shot mean task accuracy",
     "ece": "calibration error (ECE)",
 }
+
+
+def is_accuracy(metric: Metric) -> bool:
+    """Whether it counts right answers: by its family, or by the name that a user gave it."""
+    own = metric.family == metric.name and metric.direction == "higher"
+    named = own and {"accuracy", "acc"} & set(re.split(r"[^a-z]+", metric.name.lower()))
+    return metric.family in ("accuracy", "task-accuracy") or bool(named)
 
 
 def metric_name(name: str) -> str:

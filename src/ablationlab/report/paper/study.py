@@ -32,7 +32,7 @@ from ablationlab.records.analysis import (
     Seed,
     StabilityGain,
 )
-from ablationlab.records.metrics import metric_name
+from ablationlab.records.metrics import is_accuracy, metric_name
 from ablationlab.records.plan import Calibrated, Plan, PlannedRun
 from ablationlab.records.probes import AT_THE_END
 from ablationlab.records.results import Results
@@ -451,6 +451,14 @@ class StudyView:
         return [c for c in self.primaries if c not in self.registered_primaries]
 
     @property
+    def worse_elsewhere(self) -> list[Comparison]:
+        """What speaks against variants that are to be used: other metrics that were given, and are shown worse."""
+        used = grouped(
+            (d.verdict.variant, d.verdict.regime) for d in self.decided if d.verdict.decision in wording.ADOPTED
+        )
+        return [c for name, regimes in used.items() for c in wording.worse_elsewhere(self.analysis, name, regimes)]
+
+    @property
     def between(self) -> list[Comparison]:
         return [c for c in self.asked if c.reference != self.baseline]
 
@@ -600,8 +608,18 @@ class StudyView:
 
     @property
     def accuracies(self) -> list[Comparison]:
-        found = self.family("accuracy", "task-accuracy")
-        return [c for c in found if c.task in (None, MACRO) and c not in self.primaries]
+        """Of whole metrics, against the baseline, each once: what is shown worse first, then the other differences."""
+        found = [
+            comparison
+            for comparison in self.analysis.comparisons
+            if comparison.reference == self.baseline
+            and comparison.task in (None, MACRO)
+            and (metric := self.results.metric(comparison.metric)) is not None
+            and is_accuracy(metric)
+            and comparison not in self.primaries
+        ]
+        order = {"worse": 0, "better": 1, "different": 1}
+        return sorted(self.told_once(found), key=lambda comparison: order.get(comparison.outcome, 2))
 
     @property
     def calibration(self) -> list[Comparison]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean, median, stdev
 
 from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, name_of
 from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
+from ablationlab.records.metrics import is_accuracy
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
 from ablationlab.report.naming import as_title, printed_unit
@@ -50,7 +52,9 @@ def ablation_table(
         left_out = {}
     first = primary[0]
     unit, stability = printed_unit(first.unit), analysis.stability
-    accuracy, speed = _chosen(analysis, ACCURACIES), _chosen(analysis, SPEEDS)
+    speed = _chosen(analysis, SPEEDS)
+    own = [name for name, metric in analysis.metrics.items() if metric.family == name and is_accuracy(metric)]
+    accuracy = next((name for name in map(partial(_chosen, analysis), (ACCURACIES, own)) if name), None)
     accuracy = None if accuracy == first.metric else accuracy
     decided = {} if verdict is None else {(judged.regime, judged.variant): judged for judged in verdict.verdicts}
     registered = {comparison.regime for comparison in primary if comparison.label == "registered"}
@@ -67,7 +71,7 @@ def ablation_table(
         "right",
         printed=accuracy is not None,
         spare="below",
-        note="" if accuracy is None else f"Accuracy: {_accuracy_name(analysis, accuracy)}.",
+        note="" if accuracy in (None, "accuracy") else f"Accuracy: {_accuracy_name(analysis, accuracy)}.",
     )
     timed = speed and analysis.source == "records" and analysis.metrics[speed].family == "throughput"
     fast = Column(
@@ -237,7 +241,9 @@ def _arm(analysis: Analysis, metric: str | None, regime: str, arm: str) -> tuple
 
 def _accuracy(analysis: Analysis, metric: str | None, regime: str, arm: str) -> Cell:
     _, mean = _arm(analysis, metric, regime, arm)
-    return Cell.of(mean, percent(mean, 1))
+    # Whether an accuracy that a user gave is a share or in percent is not known.
+    share = metric is None or analysis.metrics[metric].unit == "1"
+    return Cell.of(mean, percent(mean, 1) if share else number(mean))
 
 
 def _accuracy_name(analysis: Analysis, metric: str | None) -> str:
