@@ -89,7 +89,7 @@ def test_a_contrast_on_the_primary_metric_may_be_primary_too():
                 "variants": ["none", "layernorm", "rmsnorm"],
                 "criteria": [PRIMARY | {"test": "sign-flip"}],
             },
-            "p of sign-flip is never below 0.03125, and 2 tests corrected by holm need 0.025: nothing can be shown",
+            "never gives a p below 0.03125, and it needs 0.025 (alpha, corrected for 2 variants): nothing can be shown",
         ),
         (
             {"criteria": [{"metric": "macro_accuracy", "role": "primary"}], "evaluation": {"tasks": ["suite"]}},

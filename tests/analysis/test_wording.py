@@ -14,6 +14,7 @@ from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.wording import (
     Sentences,
     _more,
+    arm_text,
     caveat,
     names_of,
     needs_told_once,
@@ -28,6 +29,7 @@ from ablationlab.analysis.wording import (
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Need, Needs
+from ablationlab.report.tables.ablation import median_note
 from ablationlab.report.terminal.analysis import _families, _notes
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
@@ -312,3 +314,15 @@ def test_a_reason_begins_with_a_capital_unless_that_is_the_variants_name():
 @pytest.mark.parametrize(("share", "text"), [(0.0042, "+0.4 %"), (-0.00003, "−0.003 %"), (0.5, "+50 %")])
 def test_a_difference_of_budgets_never_reads_as_none(share: float, text: str):
     assert plain(_more(share)) == plain(text)
+
+
+def test_a_mean_of_a_few_huge_values_is_told_as_a_median_in_metrics_that_are_tested_as_logarithms():
+    values = {"none": [2.0, 3.0, 4.0, 1e15, 2.5], "layernorm": [2.1, 3.1, 4.1, 2.6, 2.2]}
+    made = study({"mean_gradient_norm": values}, (Criterion(metric="mean_gradient_norm", role="primary"),))
+    (found,) = made.comparisons
+    assert found.transform == "log"
+    assert arm_text(found, "none") == "median 3.00"
+    assert arm_text(found, "layernorm").startswith("2.8")
+    assert median_note([found]) == " Where a few runs make a mean more than ten times its median, the median is shown."
+    plain_loss = study({"validation_loss": values}, (Criterion(metric="validation_loss", role="primary"),)).comparisons
+    assert median_note(plain_loss) == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ablationlab.cli.study import budget_hours
-from ablationlab.core.errors import AblationLabError, PlanError, UnknownNameError
+from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.instrument.costing.hardware import ACCELERATORS, CALIBRATION, CONTEXT_BYTES, FILL, parse_hardware
 from ablationlab.instrument.costing.layouts import Layout, Network, layouts, memory, place, waiting
 from ablationlab.instrument.costing.outlook import outlook
@@ -290,7 +290,7 @@ def test_the_assumed_rate_is_that_of_the_studys_precision(cli, hardware, rate):
 
 
 def test_hardware_that_is_none_is_named_with_what_there_is():
-    with pytest.raises(UnknownNameError, match="h100"):
+    with pytest.raises(AblationLabError, match="h100"):
         parse_hardware("8xh10")
     for text in ("", "0xh100", "8x", "8 of h100 please"):
         with pytest.raises(AblationLabError):
@@ -392,3 +392,9 @@ def test_an_optimizer_costs_the_memory_and_the_time_that_it_takes():
 
     plain, signs, orthogonal = (shape.seconds(H200) for shape in (adamw, lion, muon))
     assert plain < signs < orthogonal < 1.6 * plain
+
+
+@pytest.mark.parametrize(("text", "guess"), [("t5", "'t4'"), ("8xh20", "'h200'"), ("a10", "'a100'")])
+def test_a_near_match_of_hardware_is_named_though_its_name_is_short(text, guess):
+    with pytest.raises(AblationLabError, match=f"unknown; did you mean {guess}"):
+        parse_hardware(text)

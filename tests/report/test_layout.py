@@ -52,6 +52,19 @@ def test_names_and_numbers_never_break(width):
     assert max(map(cell_len, lines)) <= width
 
 
+def test_sentences_of_several_columns_stand_behind_their_titles_where_they_are_stacked():
+    rows = [("layernorm", "5 of 32 seeds reach the loss of the baseline", "32 of 48 seeds, the others diverged early")]
+    several = Table.simple("", ["variant", "reached", "note"], rows, [])
+    assert printed(several, 40)[1:] == [
+        "layernorm",
+        "    reached: 5 of 32 seeds reach the",
+        "    loss of the baseline",
+        "    note: 32 of 48 seeds, the others",
+        "    diverged early",
+    ]
+    assert not any("reached:" in line for line in printed(several.without("note"), 40))
+
+
 @pytest.mark.parametrize("width", [30, 60, 80, 120])
 def test_every_word_of_a_sentence_is_printed(width):
     words = " ".join(" ".join(printed(TABLE, width)).split())

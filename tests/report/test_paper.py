@@ -334,7 +334,7 @@ DECISIONS = {
         shifted(-0.2),
         {},
         "Adopt provisionally (layernorm; rule",
-        "it takes 18 seeds without a failure",
+        "18 seeds without a failure in either arm can",
     ),
     "keep-baseline": (shifted(+0.2), {}, "Keep the baseline (layernorm; rule 4)", "layernorm is worse by"),
     "tie": (shifted(0.0, 0.002), {}, "A tie (layernorm; rule 3)", "layernorm ties with the baseline (none)"),

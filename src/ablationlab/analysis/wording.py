@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 from string import Formatter
 from typing import Any, Final
 
@@ -552,12 +552,20 @@ def pair_difference(comparison: Comparison, delta: float) -> str:
 
 
 def arm_text(comparison: Comparison, arm: str) -> str:
-    """``mean ± SD`` of an arm over its pairs; ``median 3.18`` where a few unstable runs make its mean what it is."""
+    """``mean ± SD`` of an arm over its pairs; ``median 3.18`` where a few runs make its mean what it is."""
     if arm in comparison.unstable_means:
         return filled("median {median:number}", comparison.unstable_means[arm].details)
+    if is_skewed(comparison, arm):
+        return f"median {medians_of(comparison)[arm == comparison.variant]}"
     if arm == comparison.reference:
         return mean_sd(comparison.reference_mean, comparison.reference_sd)
     return mean_sd(comparison.variant_mean, comparison.variant_sd)
+
+
+def is_skewed(comparison: Comparison, arm: str) -> bool:
+    """Whether an arm's mean is more than ten times its median, in a metric that is tested as a logarithm."""
+    values = [pair.reference if arm == comparison.reference else pair.variant for pair in comparison.pairs]
+    return comparison.transform == "log" and len(values) > 2 and fmean(values) > 10 * median(values)
 
 
 def medians_of(comparison: Comparison) -> tuple[str, str]:

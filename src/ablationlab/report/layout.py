@@ -132,8 +132,7 @@ def _grid(
         yield from _row([Text(column.title, style="bold") for column in columns], columns, widths)
     for number in range(len(columns[0].cells) if columns else 0):
         yield from _row([column.cells[number] for column in columns], columns, widths)
-        for column in below:
-            yield from _indented(column.cells[number], width)
+        yield from _sentences(below, number, width)
         yield from _pairs(under, number, width)
 
 
@@ -178,9 +177,14 @@ def wrapped(text: Text, width: int) -> Iterator[Text]:
             lead = " " * len(lead)
 
 
-def _indented(cell: Text, width: int) -> Iterator[Text]:
-    if cell.plain.strip() not in ("", DASH):
-        for line in _wrapped(cell, max(10, width - 4)):
+def _sentences(columns: Sequence[TerminalColumn], number: int, width: int) -> Iterator[Text]:
+    """The sentences of one row of the table, below it; of several columns, behind their titles."""
+    for column in columns:
+        cell = column.cells[number]
+        if cell.plain.strip() in ("", DASH):
+            continue
+        lead = f"{column.title}: " if len(columns) > 1 and column.title else ""
+        for line in _wrapped(Text(lead, style=cell.style).append_text(cell), max(10, width - 4)):
             yield Text("    ").append_text(line)
 
 
@@ -196,9 +200,7 @@ def _blocks(columns: Sequence[TerminalColumn], width: int) -> Iterator[Text]:
         shown = [column.cells[number] for column in head if column.cells[number].plain.strip()]
         yield from _wrapped(Text("  ").join(shown), width)
         yield from _pairs([column for column in others if not column.prose], number, width)
-        for column in others:
-            if column.prose:
-                yield from _indented(column.cells[number], width)
+        yield from _sentences([column for column in others if column.prose], number, width)
 
 
 def _pairs(columns: Sequence[TerminalColumn], number: int, width: int) -> Iterator[Text]:

@@ -517,9 +517,9 @@ def study_warnings(study: Study) -> tuple[str, ...]:
         corrects = criterion.correction in ("holm", "bonferroni")
         if criterion.test in SIGN_TESTS and corrects and sign_flip_floor(pairs) > criterion.alpha / tests:
             warnings.append(
-                f"{about}: with {pairs} seeds p of {criterion.test} is never below {in_figures(sign_flip_floor(pairs))}, "
-                f"and {tests} tests corrected by {criterion.correction} need {in_figures(criterion.alpha / tests)}: nothing "
-                "can be shown"
+                f"{about}: with {pairs} seeds the {criterion.test} test never gives a p below "
+                f"{in_figures(sign_flip_floor(pairs))}, and it needs {in_figures(criterion.alpha / tests)}"
+                f"{f' (alpha, corrected for {tests} variants)' if tests > 1 else ''}: nothing can be shown"
             )
         if criterion.metric in GATED and not study.evaluation.gate_seeds:
             warnings.append(

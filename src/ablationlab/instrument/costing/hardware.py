@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.registry import Registry
@@ -91,7 +92,12 @@ def parse_hardware(text: str) -> Hardware:
         raise AblationLabError(
             f"--hardware {text!r}: expected a number and a name such as 64xh100, or a name; names: {', '.join(ACCELERATORS)}"
         )
-    return Hardware(int(match[1] or 1), ACCELERATORS[SHORT_NAMES.get(match[2], match[2])])
+    name = SHORT_NAMES.get(match[2], match[2])
+    if name not in ACCELERATORS:
+        near = get_close_matches(name, [*ACCELERATORS, *SHORT_NAMES], n=1, cutoff=0.5)  # these names are short
+        guess = f"; did you mean {near[0]!r}?" if near else ""
+        raise AblationLabError(f"--hardware {text!r}: unknown{guess} (names: {', '.join(ACCELERATORS)})")
+    return Hardware(int(match[1] or 1), ACCELERATORS[name])
 
 
 @dataclass(frozen=True)

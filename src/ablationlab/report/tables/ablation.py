@@ -8,7 +8,7 @@ from functools import partial
 from statistics import fmean, median, stdev
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, name_of
+from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, is_skewed, name_of
 from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.metrics import is_accuracy
@@ -164,7 +164,7 @@ def arm_words(analysis: Analysis, comparison: Comparison, arm: str) -> str:
     """``mean ± SD`` of an arm; its median where unstable runs make the mean."""
     if arm in comparison.unstable_means and _incomplete(analysis, comparison):
         return f"median {number(median(_values(analysis, comparison, arm)))}"
-    if arm in comparison.unstable_means:
+    if arm in comparison.unstable_means or is_skewed(comparison, arm):
         return arm_text(comparison, arm)
     mean, sd, _ = arm_mean(analysis, comparison, arm)
     return mean_sd(mean, sd)
@@ -172,12 +172,15 @@ def arm_words(analysis: Analysis, comparison: Comparison, arm: str) -> str:
 
 def median_note(comparisons: Sequence[Comparison]) -> str:
     """What a median stands for in a table, where one does."""
+    arms = [(comparison, arm) for comparison in comparisons for arm in (comparison.variant, comparison.reference)]
+    skewed = " Where a few runs make a mean more than ten times its median, the median is shown."
+    skewed = skewed if any(is_skewed(*arm) and arm[1] not in arm[0].unstable_means for arm in arms) else ""
     if not any(comparison.unstable_means for comparison in comparisons):
-        return ""
+        return skewed
     differs = " No difference of such means is shown; it is tested as registered, and analysis.json has it."
     return (
         " Median: unstable runs dominate the mean of this arm (the SD is above the median, and no stable run reaches the "
-        f"mean).{differs if any(comparison.told_by_medians for comparison in comparisons) else ''}"
+        f"mean).{differs if any(comparison.told_by_medians for comparison in comparisons) else ''}{skewed}"
     )
 
 

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.conclusion import decided_again
-from ablationlab.analysis.wording import difference_of
+from ablationlab.analysis.wording import SHORT_DECISIONS, difference_of
 from ablationlab.analysis.wording import stale as stale_words
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain
@@ -152,8 +152,10 @@ def _decisions(results: Results) -> str:
         for verdict in results.verdict.verdicts
     )
     if len(results.verdict.verdicts) <= MOST_NAMED:
-        return "; ".join(f"{', '.join(names)}: {decision}" for decision, names in decided.items())
-    return ", ".join(f"{count(len(names))}\N{NO-BREAK SPACE}{decision}" for decision, names in decided.items())
+        return "; ".join(f"{', '.join(names)}: {SHORT_DECISIONS[decision]}" for decision, names in decided.items())
+    return ", ".join(
+        f"{SHORT_DECISIONS[decision]}\N{NO-BREAK SPACE}({count(len(names))})" for decision, names in decided.items()
+    )
 
 
 def _run_count(study: Study) -> int:
@@ -406,6 +408,6 @@ def _outcomes(results: Results) -> dict[str, Any]:
     comparisons = () if results.analysis is None else results.analysis.comparisons
     return {
         "runs": f"{results.ended} of {len(results.runs)} ended",
-        "verdict": {f"{v.variant} ({v.regime})": v.decision for v in verdicts},
+        "verdict": {f"{v.variant} ({v.regime})": SHORT_DECISIONS[v.decision] for v in verdicts},
         "difference": {c.id: plain(difference_of(c).text) for c in comparisons if c.role is not None},
     }
