@@ -34,7 +34,7 @@ PATIENCE = 900
 #: What the report's libraries take before they read a record. With less, they crash or hang where they are loaded.
 LEAST_MEMORY = 1_000_000_000
 #: Sizes of a paper's text in points: the first that fills its last page to this share, else the one that fills it most.
-SIZES = (9.6, 9.5, 9.7, 9.4, 9.8, 9.3, 9.9, 9.2, 10.0, 9.1, 10.1, 10.2, 10.3, 10.4, 10.5)
+SIZES = (9.6, 9.5, 9.7, 9.4, 9.8, 9.3, 9.9, 9.2, 10.0, 9.1, 10.1, 10.2, 10.3, 10.4, 10.5, 10.8, 11.1, 11.4)
 FULL = 0.8
 
 

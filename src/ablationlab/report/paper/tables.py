@@ -126,9 +126,9 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
         for comparison, word in ((None, Cell.of(None)), *rows):
             arm = first.reference if comparison is None else comparison.variant
             _, n, delta, interval, bootstrap, d_z, p = _numbers(comparison, several_levels=len(levels) > 1)
-            between = comparison is not None and comparison.reference != study.baseline
-            mean = arm_text(first if comparison is None else comparison, arm)
-            mean = f"vs {comparison.reference}" if comparison is not None and between else mean
+            mean, rate = arm_text(first if comparison is None else comparison, arm), fits.get(arm, DASH)
+            if comparison is not None and comparison.reference != study.baseline:  # the arm has a row above
+                mean, rate = f"vs {comparison.reference}", DASH
             place = (_study(study), Cell.name(regime))
             if comparison is not None:  # the first row of a block names its place
                 place = (replace(place[0], text=""), replace(place[1], text=""))
@@ -139,7 +139,7 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
                     Column("variant", "Arm"): Cell.name(arm),
                     Column("metric", "Metric", printed=metrics): Cell.of(first.metric, metric_name),
                     Column("mean", "Mean ± SD", "right"): mean.replace(" ", "\N{NO-BREAK SPACE}"),
-                    Column("rate", "Fitted rate", "right", printed=fitted): DASH if between else fits.get(arm, DASH),
+                    Column("rate", "Fitted rate", "right", printed=fitted): rate,
                     Column("n", "Pairs", "right", printed=len({c.n for c in comparisons}) > 1): n,
                     Column("delta", "Difference", "right"): delta,
                     Column("interval", "Deciding interval", "right"): interval,
