@@ -214,6 +214,8 @@
       downloadFileName: key, tooltip: { theme: dark() ? "dark" : "custom", disableDefaultStyle: false },
     });
     if (old) old.finalize();
+    // Names that turn once the vertical axis has taken its width need room below, which only a second layout gives them.
+    if (/"labelAngle":\{"expr"/.test(JSON.stringify(made.spec))) await result.view.resize().runAsync();
     views.set(key, result);
     await keepZoom(key, result.view);
     const picture = holder.querySelector("svg.marks, svg");
