@@ -12,14 +12,16 @@ import pytest
 from ablationlab.analysis import TableOptions, analyze, read_table
 from ablationlab.analysis.answer import answer, answers, verdict_sentence
 from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.wording import recommendations
+from ablationlab.analysis.wording import power_level, recommendations
 from ablationlab.core.format import plain
 from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, Sensitivity, TaskSensitivity
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
+from ablationlab.report.charts.power import power
 from ablationlab.report.page import sentences
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.tables import ablation_table
+from ablationlab.report.tables.study import power_table
 
 from .maker import made
 from .test_paper import said
@@ -128,3 +130,30 @@ def test_the_paper_tells_a_loss_of_accuracy_first_and_what_it_leaves_out(traded:
     assert "One more comparison of accuracy, which the appendix has, is shown better." in text
     several = said(document_of([traded, made(tmp_path, question="Another?")], {}))
     assert "e is worse in val acc (−0.04889, exploratory)." in several
+
+
+def test_power_is_told_at_the_level_that_it_was_computed_at_and_with_the_doubt_of_fitted_rates(tmp_path):
+    results = made(tmp_path)
+    analysis = results.analysis
+    by_id = {comparison.id: comparison for comparison in analysis.comparisons}
+    assert {part.alpha for part in analysis.power} == {0.025}
+    level = "at level 0.025"
+    paper = said(document_of([results], {}))
+    assert f"is detected with 80 % probability {level} (" in paper
+    assert "missed" not in paper
+    assert "may be off" not in paper
+    (chart,) = power(results)
+    assert f"finds with 80 % power, {level}, if the spread" in chart.sentences[0]
+    assert {row["alpha"] for row in csv.DictReader(io.StringIO(power_table(analysis).csv()))} == {"0.025"}
+    assert "at level" in power_table(analysis).markdown()
+    fitted = tuple(
+        comparison.model_copy(update={"doubt": 0.08} if comparison.id in {p.comparison for p in analysis.power} else {})
+        for comparison in analysis.comparisons
+    )
+    doubted = results.changed(analysis=analysis.model_copy(update={"comparisons": fitted}))
+    assert "Of that, 0.080 nats/token is how far the fitted best rates may be off." in said(document_of([doubted], {}))
+    assert "plus how far fitted best rates may be off" in power(doubted)[0].sentences[0]
+    assert "| fitted rates |" in power_table(doubted.analysis).markdown()
+    part = analysis.power[0]
+    loose = by_id[part.comparison].model_copy(update={"correction": "benjamini-hochberg"})
+    assert power_level(part.model_copy(update={"alpha": 0.05}), loose) == "0.050, uncorrected"

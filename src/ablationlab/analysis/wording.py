@@ -49,6 +49,7 @@ from ablationlab.records.analysis import (
     LedgerCheck,
     LedgerInput,
     Missing,
+    Power,
     RunStability,
     Seed,
     StabilityGain,
@@ -587,6 +588,13 @@ def on_scale(comparison: Comparison, value: float | None) -> str:
     """An amount on the tested scale without its sign: a margin, a bound of a cost."""
     shown = difference(value, log=comparison.transform == "log", unit=comparison.unit, sign=False)
     return with_unit(shown.delta, shown.unit)
+
+
+def power_level(power: Power, comparison: Comparison) -> str:
+    """``0.025``: the level at which a power is computed; of a test that is corrected in a way that no level tells, the one
+    before that."""
+    open_still = comparison.correction != "none" and comparison.family_size > 1 and power.alpha == comparison.alpha
+    return f"{number(power.alpha, 2)}{', uncorrected' if open_still else ''}"
 
 
 def margin_of(comparison: Comparison, value: float) -> str:

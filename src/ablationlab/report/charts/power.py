@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from ablationlab.analysis.wording import power_level
 from ablationlab.core.format import setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
@@ -38,12 +39,13 @@ def power(results: Results) -> tuple[Figure, ...]:
         kept = Tables()
         lines: list[dict[str, Any]] = []
         observed: list[dict[str, Any]] = []
-        effects, metric, unit, alpha, corrected = set(), "", "", 0.05, False
+        effects, metric, unit, levels, doubtful = set(), "", "", dict[str, None](), False
         for part in analysis.power:
             comparison = results.comparison(part.comparison)
             if comparison is None or comparison.regime != regime or comparison.told_by_medians:
                 continue
-            metric, alpha, corrected = comparison.metric, part.alpha, corrected or comparison.family_size > 1
+            metric, doubtful = comparison.metric, doubtful or comparison.doubt > 0
+            levels[power_level(part, comparison)] = None
             unit = "difference of logarithms" if comparison.transform == "log" else printed_unit(comparison.unit)
             where = {
                 "contrast": f"{comparison.variant} − {comparison.reference}",
@@ -81,7 +83,7 @@ def power(results: Results) -> tuple[Figure, ...]:
             if any(row["reference"] != results.baseline for row in lines)
             else ""
         )
-        at = "the corrected level" if corrected else f"level {setting(alpha)}"
+        off = ", plus how far fitted best rates may be off" if doubtful else ""
         few = any(row["n"] < 10 for row in observed)
         colour = variant_colour(results)
         detail = alt.Detail("contrast:N")
@@ -139,8 +141,8 @@ def power(results: Results) -> tuple[Figure, ...]:
                 key="power",
                 title=f"Power at this number of seeds: {metric_name(metric)}",
                 sentences=(
-                    f"Lines: the difference that a paired t-test finds with 80 % power, at {at}, if the spread of the "
-                    f"differences stays as observed{between}.",
+                    f"Lines: the difference that a paired t-test finds with 80 % power, at level {' or '.join(levels)}, if the "
+                    f"spread of the differences stays as observed{off}{between}.",
                     "Marks: the differences observed, at the seeds that were run.",
                     "A mark above its line was within reach; one below could have been missed.",
                     "With fewer than ten pairs, the spread itself is a rough estimate." if few else "",

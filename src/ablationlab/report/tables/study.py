@@ -426,6 +426,7 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
     rows: list[Cells] = []
     asked = any(power.smallest_effect is not None for power in analysis.power)
     known = [power for power in analysis.power if not comparisons[power.comparison].told_by_medians]
+    doubtful = any(comparisons[power.comparison].doubt for power in known)
     for power in known:
         comparison = comparisons[power.comparison]
         unit = "log" if comparison.transform == "log" else printed_unit(comparison.unit)
@@ -448,6 +449,12 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
                 Column("detectable_90", "90 %", "right", below=True, prefix="90 %:"): Cell.of(
                     power.detectable_90, number
                 ),
+                Column("alpha", "at level", "right", below=True, prefix="at level"): Cell.of(
+                    power.alpha, wording.power_level(power, comparison)
+                ),
+                Column("doubt", "fitted rates", "right", below=True, prefix="fitted rates:", printed=doubtful): Cell.of(
+                    comparison.doubt or None, number
+                ),
                 Column("smallest_effect", "Smallest effect", "right", printed=asked): Cell.of(
                     effect,
                     setting,
@@ -469,9 +476,10 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
                 Column("observed", "Observed", "right"): Cell.of(size, number, note=unit),
             }
         )
-    title = "Power of the pairs at hand, from the observed SD of the differences, at the corrected level of one test."
-    about = "Seeds needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
-    about = about if asked else ""
+    title = "Power of the pairs at hand, from the observed SD of the differences."
+    needed = "Seeds needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
+    off = "Fitted rates: how far they may be off, which is part of what can be detected."
+    about = " ".join([*([needed] if asked else []), *([off] if doubtful else [])])
     left_out = [comparisons[p.comparison] for p in analysis.power if p not in known]
     where = placed(analysis.regimes, left_out)
     note = f"Left out, since unstable runs dominate the differences: {where}." if left_out else ""
