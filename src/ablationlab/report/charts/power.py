@@ -141,8 +141,8 @@ def power(results: Results) -> tuple[Figure, ...]:
                 key="power",
                 title=f"Power at this number of seeds: {metric_name(metric)}",
                 sentences=(
-                    f"Lines: the difference that a paired t-test finds with 80 % power, at level {' or '.join(levels)}, if the "
-                    f"spread of the differences stays as observed{off}{between}.",
+                    f"Lines: the difference that a paired t-test finds with 80 % power, at level {' or '.join(levels)}, if "
+                    f"the spread of the differences stays as observed{off}{between}.",
                     "Marks: the differences observed, at the seeds that were run.",
                     "A mark above its line was within reach; one below could have been missed.",
                     "With fewer than ten pairs, the spread itself is a rough estimate." if few else "",

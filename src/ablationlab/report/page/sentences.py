@@ -260,7 +260,10 @@ def efficiency(results: Results) -> str:
         interval = "" if reading.low is None else f" ({number(reading.low)} to {number(reading.high)})"
         where = f" in {reading.regime}" if several else ""
         parts.append(f"{reading.variant} needs {number(reading.estimate)} times{interval}{where}")
-    return f"To reach the same loss, {_listed(parts)} the tokens of {results.baseline}."
+    text = f"To reach the same loss, {_listed(parts)} the tokens of {results.baseline}"
+    regimes = list(dict.fromkeys(reading.regime for reading in needs))
+    where = f" in {regimes[0]}" if len(results.regimes) > 1 and not several else ""
+    return f"{text}{where}. This is exploratory, and not corrected for several readings."
 
 
 def budget(results: Results) -> str:
