@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +36,7 @@ from ablationlab.report.paper.sources import Sources, claims_json
 from ablationlab.report.paper.study import StudyView, front_formula, setting_words
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.study.text import read_text
-from analysis.builder import HYPOTHESES, outcome, seal_again, study
+from analysis.builder import HYPOTHESES, build, outcome, seal_again, study
 
 from .test_paper import document, made, prose, said, shifted
 
@@ -1049,3 +1050,70 @@ def test_of_one_study_among_several_the_norms_are_drawn(programme, monkeypatch):
     assert shown == {"norm-again": ["curve-loss", *norms], "norm-other": ["curve-loss"]}
     text = said(build_document(studies, drawn))
     assert "shows the training loss, norm-again-curve-gradient-norm the gradient norm and norm-again-probe-" in text
+
+
+def test_beside_a_table_and_a_foreign_trainer_sentences_name_the_studies_that_they_are_true_of(
+    csv_results, foreign_results, programme
+):
+    text = said(document(csv_results.folder, foreign_results.folder, programme[0]))
+    for words in (
+        "runs in all, apart from those of runs, which were given as a table of values. The models of norm-first have",
+        "In runs nothing was registered, so its verdict is a lead to test: adopt the variant provisionally.",
+        "foreign and norm-first sealed their tests and decision rules before the first step. In runs, nothing was",
+        "arms lists the arms of foreign and norm-first.",
+        "The arms of foreign and norm-first: what each changes, and how many studies have it.",
+        "The runs of norm-first were made on",
+        "In norm-first, every random draw comes from",
+        "The records of norm-first were checked: ",
+        "Not checked, because the trainer does not report it",
+        "In runs, nothing was registered: verdicts with a star are leads and no findings.",
+        "adopt provisionally*",
+        "The results of runs hold for the runs in the table",
+        "In norm-first, the largest model has",
+        "In norm-first, seeds vary the initial weights",
+        "foreign and norm-first are folders of records with a sealed plan; runs has the values of a table and no plan.",
+    ):
+        assert words in text, words
+    for words in (
+        "All runs were made",
+        "Each study is a folder",
+        "on models of",
+        "the differences of all",
+        "another registered way",
+        "All of them share one validation split",
+    ):
+        assert words not in text, words
+
+
+def test_two_tables_give_a_paper_that_knows_of_no_model_and_no_plan(csv_results, tmp_path):
+    paper = document(csv_results.folder, table_of_values(tmp_path / "other"))
+    text = said(paper)
+    assert (
+        "two studies of b, compared with a, whose runs were given as tables of values. Nothing was registered" in text
+    )
+    assert "Every number is computed from the given values" in text
+    for words in ("Models in use", "Seeds vary", "sealed plan", "Parameters", "Controls", "registered way"):
+        assert words not in text, words
+    keys = {block.key for block in paper.body if isinstance(block, Float)}
+    assert {piece.text for block in paper.blocks() for piece in words_of(block) if piece.kind == "ref"} <= keys
+
+
+def test_an_unfinished_study_beside_others_is_marked_where_it_is_told(programme, tmp_path):
+    build(tmp_path, study(name="half", question="And half of it?"), outcomes=shifted(-0.2))
+    shutil.rmtree(next((tmp_path / "runs").glob("*layernorm*")))
+    conclude(tmp_path)
+    text = said(document(programme[0], tmp_path))
+    assert "planned runs in all" in text
+    assert "All runs that have ended were made on" in text
+    assert "The study is not finished. What follows describes its current state; it is not a result." in text
+    assert "(not finished)." in text
+
+
+def test_one_chart_of_all_decisions_says_which_studies_it_leaves_out_and_what_is_a_lead(
+    csv_results, programme, tmp_path
+):
+    alike = made(tmp_path, made=study(name="norm-alike", question="Why?"), outcomes=shifted(-0.2))
+    forest = forest_of([csv_results, Results.open(programme[0]), Results.open(alike)])
+    assert forest is not None
+    assert forest.title == "The difference in validation loss beside every decision that rests on it"
+    assert "Not drawn: runs, whose primary metric is another one." in forest.sentences

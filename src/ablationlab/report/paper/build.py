@@ -21,7 +21,7 @@ from ablationlab.records.settings import StudyText, Sweep
 from ablationlab.records.verdict import Decision, Need, VariantVerdict
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
-from ablationlab.report.paper.programme import Programme, decided_in
+from ablationlab.report.paper.programme import Programme, decided_in, drawn_in_forest
 from ablationlab.report.paper.sources import Sources
 from ablationlab.report.paper.study import (
     Decided,
@@ -136,7 +136,7 @@ class Context:
         runs = sorted(
             (run for study in trained if study.plan for run in study.plan.runs), key=lambda run: run.budget.parameters
         )
-        ledgers = [study.analysis.ledger for study in studies if study.analysis.ledger is not None]
+        ledgers = [study.analysis.ledger for study in trained if study.analysis.ledger is not None]
         power = [study for study in studies if study.powers]
         arms = (
             tables.arms_table([study for study in studies if not study.from_table])
@@ -145,6 +145,11 @@ class Context:
         )
         values: dict[str, Any] = {
             "studies": studies,
+            "trained": trained,
+            "foreign": [study for study in studies if study.own_trainer],
+            "planned": [study for study in studies if not study.from_table],
+            "from_tables": [study for study in studies if study.from_table],
+            "unregistered": [study for study in studies if not study.registered],
             "one": one,
             "s": first,
             "given_title": self.title,
@@ -155,6 +160,7 @@ class Context:
             "most_changed": self._most_changed(),
             "baselines": list(dict.fromkeys(study.baseline for study in studies)),
             "has_leads": any(d.exploratory and study.registered for study in studies for d in study.decided),
+            "forest_metric": drawn_in_forest(studies)[1],
             "programme": self.programme,
             "analyses": [study.analysis for study in studies],
             "plans": [study.plan for study in studies if study.plan is not None],

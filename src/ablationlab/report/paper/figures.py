@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ablationlab.analysis.wording import DECISIONS
+from ablationlab.analysis.wording import DECISIONS, listed
 from ablationlab.core.format import several
 from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
@@ -21,6 +21,7 @@ from ablationlab.report.charts.theme import BAD, GOOD, HUES, MANY, RULE, WARN, F
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
+from ablationlab.report.paper.programme import decided_in, drawn_in_forest
 from ablationlab.report.paper.study import StudyView
 from ablationlab.report.table import typst_signs
 from ablationlab.report.tables.ablation import DECISION_TONES
@@ -232,22 +233,24 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
     import altair as alt
 
     views = [StudyView(results) for results in studies]
-    every = [(view, decided) for view in views for decided in view.decided if decided.primary is not None]
-    registered = [(view, decided) for view, decided in every if decided.verdict.label == "registered"]
+    every, metric = drawn_in_forest(views)
+    registered = [(view, decided) for view, decided in every if not decided.exploratory]
     chosen = len(every) > _MOST_ROWS and len(registered) > 1
     every = registered if chosen else every
-    metrics = Counter(decided.primary.metric for _, decided in every if decided.primary is not None)
-    if not metrics:
-        return None
-    metric = metrics.most_common(1)[0][0]
+    leads = bool(registered) and len(registered) < len(every)
+    drawn = {view.name for view, _ in every}
+    without = [
+        (labels or {}).get(view.name, view.name) for view in views if decided_in(view) and view.name not in drawn
+    ]
     labels = labels or {}
     rows: list[dict[str, Any]] = []
     for view, decided in every:
         comparison = decided.primary
-        if comparison is None or comparison.metric != metric or comparison.delta is None:
+        if comparison is None or comparison.delta is None:
             continue
         interval = comparison.main_interval
         names = [comparison.variant, *([comparison.regime] if len(view.regimes) > 1 else [])]
+        names[-1] += "*" if leads and decided.exploratory else ""
         label = ", ".join(names) if len(views) == 1 else f"{labels.get(view.name, view.name)}: {', '.join(names)}"
         low, high = (None, None) if interval is None else (interval.low, interval.high)
         rows.append(
@@ -269,9 +272,7 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
         rows, ends = near, sorted(map(_end, near))
     far = usual > 0 and ends[-1] > _FAR * usual
     scale = alt.Scale(type="symlog", constant=usual) if far else alt.Scale(zero=True)
-    first = next(
-        decided.primary for _, decided in every if decided.primary is not None and decided.primary.metric == metric
-    )
+    first = next(decided.primary for _, decided in every if decided.primary is not None)
     unit = "log ratio" if first.transform == "log" else first.unit
     kept = Tables()
     base = alt.Chart(kept(rows))
@@ -301,10 +302,13 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
     ]
     return Figure(
         key="forest",
-        title=f"The difference in {metric_name(metric)} beside every {'registered ' if chosen else ''}decision",
+        title=f"The difference in {metric_name(metric)} beside every {'registered ' if chosen else ''}decision"
+        + (" that rests on it" if without else ""),
         sentences=(
             "Variant minus baseline: estimate and deciding interval, at the level of the adjusted test.",
             "Colour and shape: the verdict.",
+            "A star marks a lead: it was not registered." if leads else "",
+            f"Not drawn: {listed(without)}, whose primary metric is another one." if without else "",
             "Those by rules 1 and 2 rest on how many runs failed, not on this difference."
             if any(view.decided_by_stability for view in views)
             else "",

@@ -96,10 +96,9 @@ class Programme:
         """The decisions; leads beside registered ones stay out."""
         return [(study, decided) for study in self.studies for decided in decided_in(study)]
 
-    @cached_property
-    def decisions(self) -> list[tuple[Decision, list[tuple[StudyView, Decided]]]]:
-        """The decisions by kind, those that speak most for a change first."""
-        groups = grouped((decided.verdict.decision, (study, decided)) for study, decided in self.decided)
+    def by_decision(self, some: Sequence[Decided]) -> list[tuple[Decision, list[Decided]]]:
+        """Decisions by kind, those that speak most for a change first."""
+        groups = grouped((decided.verdict.decision, decided) for decided in some)
         return sorted(groups.items(), key=lambda item: (-RANK[item[0]], -len(item[1])))
 
     @cached_property
@@ -306,6 +305,18 @@ class Programme:
 def decided_in(study: StudyView) -> list[Decided]:
     """The decisions of a study; leads only where nothing was registered."""
     return [decided for decided in study.decided if not (decided.exploratory and study.registered)]
+
+
+def drawn_in_forest(studies: Sequence[StudyView]) -> tuple[list[tuple[StudyView, Decided]], str]:
+    """The decisions whose differences are drawn in one chart, and their metric: the one that most are made on.
+
+    Of one study they are all of its decisions, of several those that their tables have.
+    """
+    each = decided_in if len(studies) > 1 else lambda study: study.decided
+    every = [(study, decided) for study in studies for decided in each(study) if decided.primary is not None]
+    metrics = Counter(decided.primary.metric for _, decided in every if decided.primary is not None)
+    metric = metrics.most_common(1)[0][0] if metrics else ""
+    return [(s, d) for s, d in every if d.primary is not None and d.primary.metric == metric], metric
 
 
 def _parameters(study: StudyView) -> int:

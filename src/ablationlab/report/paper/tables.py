@@ -118,6 +118,7 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
     comparisons = [c for _, _, rows in blocks for c, _ in rows]
     levels = {interval.level for interval in map(_bootstrap, comparisons) if interval is not None}
     metrics = len({c.metric for c in comparisons}) > 1
+    unpaired = any(c.design == "unpaired" for c in comparisons)
     fitted, regimes = any(map(_fits, studies)), len({regime for _, regime, _ in blocks}) > 1
     cells: list[Cells] = []
     for study, regime, rows in blocks:
@@ -140,7 +141,12 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
                     Column("metric", "Metric", printed=metrics): Cell.of(first.metric, metric_name),
                     Column("mean", "Mean ± SD", "right"): mean.replace(" ", "\N{NO-BREAK SPACE}"),
                     Column("rate", "Fitted rate", "right", printed=fitted): rate,
-                    Column("n", "Pairs", "right", printed=len({c.n for c in comparisons}) > 1): n,
+                    Column(
+                        "n",
+                        "n" if unpaired else "Pairs",
+                        "right",
+                        printed=unpaired or len({c.n for c in comparisons}) > 1,
+                    ): n,
                     Column("delta", "Difference", "right"): delta,
                     Column("interval", "Deciding interval", "right"): interval,
                     Column("bootstrap", _at_level("bootstrap", levels), "right", printed=bool(levels)): bootstrap,
@@ -163,7 +169,9 @@ def _shown(comparison: Comparison) -> str:
 
 
 def _verdict(decided: Decided) -> Cell:
-    return Cell.of(decided.verdict.decision, SHORT_DECISIONS[decided.verdict.decision])
+    """The verdict in short; a star marks one on what was not registered."""
+    word = SHORT_DECISIONS[decided.verdict.decision] + ("*" if decided.exploratory else "")
+    return Cell.of(decided.verdict.decision, word)
 
 
 def _fits(study: StudyView) -> dict[str, str]:
@@ -249,6 +257,7 @@ def _rate(value: float) -> str:
 
 def study_table(studies: Sequence[StudyView]) -> Table:
     """The studies of a programme: size, budget, text, seeds and runs; layers, width and context of the baseline."""
+    trained, planned = any(s.trained is not None for s in studies), any(not s.from_table for s in studies)
     rows: list[Cells] = []
     for study in studies:
         plan = study.trained
@@ -258,26 +267,34 @@ def study_table(studies: Sequence[StudyView]) -> Table:
         rows.append(
             {
                 Column("study", "Study"): _study(study),
-                Column("parameters", "Parameters", "right"): Cell.of(
+                Column("parameters", "Parameters", "right", printed=trained): Cell.of(
                     None, _span([budget.parameters for budget in budgets])
                 ),
-                Column("tokens", "Tokens", "right"): Cell.of(None, _span([budget.tokens for budget in budgets])),
-                Column("text", "Text"): Cell.of(
+                Column("tokens", "Tokens", "right", printed=trained): Cell.of(
+                    None, _span([budget.tokens for budget in budgets])
+                ),
+                Column("text", "Text", printed=trained): Cell.of(
                     None, DASH if plan is None else "a mixture" if study.mixture else study.corpus
                 ),
-                Column("layers", "Layers", "right"): Cell.of(None if model is None else model.layers, count),
-                Column("width", "Width", "right"): Cell.of(None if model is None else model.width, count),
-                Column("context", "Context", "right"): Cell.of(None if model is None else model.context, count),
-                Column("lr", "Rates", "right"): Cell.of(
+                Column("layers", "Layers", "right", printed=trained): Cell.of(
+                    None if model is None else model.layers, count
+                ),
+                Column("width", "Width", "right", printed=trained): Cell.of(
+                    None if model is None else model.width, count
+                ),
+                Column("context", "Context", "right", printed=trained): Cell.of(
+                    None if model is None else model.context, count
+                ),
+                Column("lr", "Rates", "right", printed=trained): Cell.of(
                     None, _span([run.training.lr for run in (() if plan is None else plan.runs)], _rate)
                 ),
-                Column("warmup", "Warmup", "right"): Cell.of(
+                Column("warmup", "Warmup", "right", printed=trained): Cell.of(
                     warmup, DASH if training is not None and training.schedule == "constant" else count(warmup)
                 ),
                 Column("variants", "Variants", "right"): Cell.of(len(study.changed), count),
                 Column("regimes", "Regimes", "right"): Cell.of(len(study.regimes), count),
                 Column("seeds", "Seeds", "right"): Cell.of(len(study.analysis.seeds), count),
-                Column("runs", "Runs", "right"): Cell.of(len(study.results.runs) or None, count),
+                Column("runs", "Runs", "right", printed=planned): Cell.of(len(study.results.runs) or None, count),
             }
         )
     return Table.of("studies", "", rows)
