@@ -1109,6 +1109,13 @@ def test_an_unfinished_study_beside_others_is_marked_where_it_is_told(programme,
     assert "(not finished)." in text
 
 
+def test_a_decision_without_a_difference_is_counted_below_the_chart(programme, tmp_path):
+    broken = made(tmp_path, made=study(name="norm-broken", question="Why?"), outcomes=one_arm_broken)
+    forest = forest_of([Results.open(folder) for folder in (*programme, broken)])
+    assert forest is not None
+    assert "Not drawn: 1 decision whose difference is not known." in forest.sentences
+
+
 def test_one_chart_of_all_decisions_says_which_studies_it_leaves_out_and_what_is_a_lead(
     csv_results, programme, tmp_path
 ):

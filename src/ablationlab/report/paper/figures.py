@@ -262,6 +262,7 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
                 "decision": DECISIONS[decided.verdict.decision],
             }
         )
+    unknown = len(every) - len(rows)
     if len(rows) < 2:
         return None
     ends = sorted(map(_end, rows))
@@ -309,6 +310,7 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
             "Colour and shape: the verdict.",
             "A star marks a lead: it was not registered." if leads else "",
             f"Not drawn: {listed(without)}, whose primary metric is another one." if without else "",
+            f"Not drawn: {several(unknown, 'decision')} whose difference is not known." if unknown else "",
             "Those by rules 1 and 2 rest on how many runs failed, not on this difference."
             if any(view.decided_by_stability for view in views)
             else "",
