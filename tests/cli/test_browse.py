@@ -352,4 +352,4 @@ def test_ls_names_few_verdicts_and_counts_many(monkeypatch):
 
     assert told(["tie", "adopt", "tie"]) == "v0, v2: tie; v1: adopt"
     assert told(["tie", "adopt"], ("a", "b")) == "v0 (a), v0 (b): tie; v1 (a), v1 (b): adopt"
-    assert told(["tie", "adopt", "tie"], ("a", "b")).replace("\N{NO-BREAK SPACE}", " ") == "4 tie, 2 adopt"
+    assert told(["tie", "adopt", "tie"], ("a", "b")).replace("\N{NO-BREAK SPACE}", " ") == "tie (4), adopt (2)"

@@ -473,7 +473,7 @@ def test_arms_that_share_no_seed_are_told_without_pairs(tmp_path):
     assert "0 of 5 runs with the baseline and 1 of 5 with new were unstable" in text
     assert "Newcombe's interval for independent proportions" in text
     assert "One of ten runs was unstable" in text
-    assert "new diverged in one run, and nothing that is shown outweighs it." in text
+    assert "new diverged in one run, and no gain that is shown outweighs it." in text
     assert "mean ± standard deviation over the runs of the arm" in text
     for untrue in (
         "five pairs",

@@ -387,10 +387,10 @@ def test_power_is_not_told_of_arms_that_blew_up(tmp_path, programme):
     folder = made(tmp_path, outcomes=outcomes)
     text = prose(folder)
     assert "is detected with 80 % probability" not in text
-    assert "No power is told of the one comparison that decides, because runs were unstable." in text
+    assert "Power is not given for the one comparison that decides, because runs were unstable." in text
     paper = said(document(folder, *programme[:1]))
     assert "The least powerful of the comparisons that decide and whose runs were all stable is in norm-first." in paper
-    assert "No power is told of one of two comparisons that decide, because runs were unstable." in paper
+    assert "Power is not given for one of two comparisons that decide, because runs were unstable." in paper
 
 
 def test_what_pairing_removed_is_told_of_the_primary_metric_with_its_numbers(tmp_path):

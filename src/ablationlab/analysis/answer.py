@@ -426,7 +426,7 @@ def decision_words(
             return DecisionWords(keep, Clause(f"more runs of {names} fail than the margin allows, and {shown_stable}"))
         case Decision.KEEP_PROVISIONALLY:
             diverged = f"{'each ' if several else ''}diverged {_alone_in(analysis, group)}"
-            return kept(f"{diverged}, and nothing that is shown outweighs it")
+            return kept(f"{diverged}, and no gain that is shown outweighs it")
         case Decision.KEEP_BASELINE:
             return kept(f"{are} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}")
         case Decision.TIE:

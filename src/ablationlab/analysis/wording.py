@@ -223,7 +223,7 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
         "shown, and no difference of means unless it is one of logarithms. What is tested does not change."
     ),
     CaveatCode.REFUSED_FOR_DIVERGENCE: (
-        "Not compared, by the registered rule for diverged runs: {runs}. That they diverged counts under stability."
+        "Not compared, by the registered rule for diverged runs: {runs}. Their divergence counts under stability."
     ),
     CaveatCode.OTHER_CORRECTION: "Corrected by Holm's method, not by the registered {registered:method}: see the deviations.",
     CaveatCode.GRID_RATES: (
@@ -239,8 +239,8 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
     CaveatCode.LEFT_OUT: "Task {about} is not in every run and is left out.",
     CaveatCode.UNPAIRED_ITEMS: "{about}: {variant:count} and {reference:count} items did not pair and are left out.",
     CaveatCode.TOO_FEW_SEEDS: (
-        "Runs per arm: {seeds:count}. This speaks about these trained models on other items, not about training "
-        "them again with other seeds. 3 seeds give a first interval over seeds."
+        "Runs per arm: {seeds:count}. This holds for these trained models on other items, not for models that are "
+        "trained with other seeds. 3 seeds give a first interval over seeds."
     ),
 }
 #: Undercoverage by the method it is about, where it was simulated at the level of the interval.
@@ -300,7 +300,7 @@ def other_methods(caveats: Iterable[Caveat]) -> list[str]:
         least = dict.fromkeys(f"{setting(at['minimum_p'])} with {pairs_of(at['n'])}" for _, at in members)
         verb, its = ("tests", "their") if len(tests) > 1 else ("test", "its")
         texts.append(
-            f"The {listed(tests)} {verb} cannot reach {setting(alpha)}, however large the differences are: {its} smallest "
+            f"The {listed(tests)} {verb} cannot reach {setting(alpha)}, however large the differences are; {its} smallest "
             f"p is {listed(least)} that differ."
         )
     return texts
@@ -1096,7 +1096,7 @@ def _because(evidence: Evidence, reason: Reason) -> tuple[str, ...]:
         case Reason.MAY_BE_SMALL:
             return (
                 f"Better: {numbers}.",
-                f"But {_tie_but_for(evidence)}, and a worse run must not help the variant.",
+                f"But {_tie_but_for(evidence)}, and a bad run must not count for the variant.",
             )
         case Reason.VARIANT_DIVERGED:
             return (_diverged_alone(evidence),)
@@ -1134,7 +1134,7 @@ def _tie_but_for(evidence: Evidence) -> str:
 
 
 def _diverged_alone(evidence: Evidence) -> str:
-    return f"{evidence.subject} diverged {where_alone(evidence)}, and nothing that is shown outweighs it."
+    return f"{evidence.subject} diverged {where_alone(evidence)}, and no gain that is shown outweighs it."
 
 
 def where_alone(*arms: Evidence) -> str:
@@ -1560,9 +1560,7 @@ def _one_rate(evidence: Evidence) -> str:
     """A gain at one rate may be no more than a rate that suits the change better; tables and own trainers name none."""
     if evidence.analysis.source == "table" or evidence.analysis.own_trainer or evidence.analysis.sweep is not None:
         return ""
-    return (
-        "Whether it still is when each has its own best rate was not asked: before you rely on it, ask with a [sweep]."
-    )
+    return "Whether this holds at each arm's own best learning rate was not tested; a [sweep] tests it."
 
 
 def _not_fitted(evidence: Evidence) -> bool:
@@ -1657,21 +1655,21 @@ def _fresh_seeds(asked: Sequence[tuple[Evidence, Needs]]) -> list[str]:
     if primary is None or primary.smallest_effect is None:
         return []
     runs = "{} and {} runs".format(*primary.arm_sizes) if evidence.unpaired else primary.sample
-    rough = f"; an SD from {runs} is itself a rough guess" if primary.n < 10 else ""
+    rough = f"; an SD from {runs} is only a rough estimate" if primary.n < 10 else ""
     seeds = "fresh runs in each arm" if evidence.unpaired else "fresh seeds"
     spread = "the difference between two runs" if evidence.unpaired else "the deltas"
     sds = [known.primary.delta_sd for known, _ in asked if known.primary is not None]
     spreads = _span([number(sd) for sd in sorted(sd for sd in sds if sd is not None)])
     if primary.told_by_medians:
-        return [f"More seeds will hardly decide it, because {unstable_means(primary)}."]
+        return [f"More seeds are unlikely to decide it, because {unstable_means(primary)}."]
     if min(need.seeds_for_difference or MOST_SEEDS for _, need in asked) >= MOST_SEEDS:
         least = _fresh([need.seeds_for_difference for _, need in asked])
         return [
-            f"More seeds will hardly decide it: with such spread (SD of {spread} {spreads}), a difference of "
+            f"More seeds are unlikely to decide it: with such spread (SD of {spread} {spreads}), a difference of "
             f"{margin_of(primary, primary.smallest_effect)} takes {least} {seeds}."
         ]
     return [
-        f"A new study of {_fresh([need.seeds_for_difference for _, need in asked])} {seeds} would see a difference of "
+        f"A new study of {_fresh([need.seeds_for_difference for _, need in asked])} {seeds} would detect a difference of "
         f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power; if there is no difference, "
         f"{_fresh([need.seeds_for_equivalence for _, need in asked])} would show that with the same power "
         f"(SD of {spread} {spreads}{rough})."
@@ -1783,7 +1781,7 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility | None) -
     if fragility is None:
         return
     if not fragility.left_out:
-        yield "Whether it depends on one seed was not asked: the design plans no look with one seed less."
+        yield "Whether it depends on one seed was not tested: the design has no look with one seed fewer."
     elif not fragility.changes:
         yield f"The decision stays the same without any one of the {count(fragility.left_out)} seeds."
     else:
@@ -1953,7 +1951,7 @@ def recommendations(
     elif any(leads):
         what = "Nothing of this was" if all(leads) else "Not all of this was"
         which = "it as a lead" if all(leads) else "the exploratory verdicts as leads"
-        advice_lines.append(f"{what} registered beforehand: treat {which} to be tested again.")
+        advice_lines.append(f"{what} registered beforehand: treat {which} to test again.")
     return advice_lines
 
 

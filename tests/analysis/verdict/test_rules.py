@@ -106,7 +106,7 @@ def test_the_first_rule_that_applies_decides(decision, rule, primary, stable):
 def test_a_gain_at_one_learning_rate_is_said_to_be_one():
     advice = words_on(comparison(**BETTER), stable=SAFE).recommendation
     assert "at this budget and the given learning rates" in advice
-    assert "was not asked" in advice
+    assert "was not tested" in advice
     assert "[sweep]" in advice
 
 
@@ -225,7 +225,7 @@ def test_an_unregistered_regime_is_judged_as_exploratory():
         ("default", "registered", "adopt-provisionally"),
         ("hot", "exploratory", "adopt-provisionally"),
     ]
-    assert "leads to be tested again" in recommendations(made, verdict)[-1]
+    assert "leads to test again" in recommendations(made, verdict)[-1]
 
 
 def test_recommendations_begin_with_what_is_registered_and_mark_what_is_not():

@@ -64,7 +64,10 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
         "gain",
     ]
     yield Table.simple(
-        "What more would buy", heads, [_design(row, power.designs) for row in power.designs], heads
+        "What more seeds, steps or items would gain",
+        heads,
+        [_design(row, power.designs) for row in power.designs],
+        heads,
     ).terminal()
     yield Text(
         "Training in units of the planned one. Gain: percentage points of adopt at +1 per further unit. Items cost no "
