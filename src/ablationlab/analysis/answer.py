@@ -155,7 +155,7 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
         ]
     mixed = len({group.label for group in groups}) > 1
     alike = len({group.regimes for group in shown}) == 1  # then the place is said once
-    told, more, leading = [], [], set[str]()
+    told, more, leading = list[str](), list[str](), set[str]()
     for place, group in enumerate(shown):
         words = decision_words(
             analysis,
