@@ -1116,6 +1116,20 @@ def test_a_decision_without_a_difference_is_counted_below_the_chart(programme, t
     assert "Not drawn: 1 decision whose difference is not known." in forest.sentences
 
 
+def test_a_chart_of_several_studies_has_the_decisions_of_their_tables_and_no_lead(programme, tmp_path):
+    asked = [{"metric": "validation_loss", "role": "primary", "smallest_effect": 0.01, "regime": "default"}]
+    hot = study(name="norm-hot", question="Hot?", regimes={"hot": {"training": {"lr": 0.1}}}, criteria=asked)
+    results = Results.open(made(tmp_path, made=hot, outcomes=shifted(-0.2)))
+    assert any(decided.exploratory for decided in StudyView(results).decided)
+    forest = forest_of([Results.open(programme[0]), results])
+    assert forest is not None
+    assert "Not drawn: exploratory decisions beside registered ones." in forest.sentences
+    assert [row["row"] for rows in forest.data.values() for row in rows] == [
+        "norm-first: layernorm",
+        "norm-hot: layernorm, default",
+    ]
+
+
 def test_one_chart_of_all_decisions_says_which_studies_it_leaves_out_and_what_is_a_lead(
     csv_results, programme, tmp_path
 ):

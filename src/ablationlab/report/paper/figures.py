@@ -239,6 +239,7 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
     every = registered if chosen else every
     leads = bool(registered) and len(registered) < len(every)
     drawn = {view.name for view, _ in every}
+    unasked = len(views) > 1 and any(len(decided_in(view)) < len(view.decided) for view in views)
     without = [
         (labels or {}).get(view.name, view.name) for view in views if decided_in(view) and view.name not in drawn
     ]
@@ -309,6 +310,7 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
             "Variant minus baseline: estimate and deciding interval, at the level of the adjusted test.",
             "Colour and shape: the verdict.",
             "A star marks a lead: it was not registered." if leads else "",
+            "Not drawn: exploratory decisions beside registered ones." if unasked and not chosen else "",
             f"Not drawn: {listed(without)}, whose primary metric is another one." if without else "",
             f"Not drawn: {several(unknown, 'decision')} whose difference is not known." if unknown else "",
             "Those by rules 1 and 2 rest on how many runs failed, not on this difference."
