@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ablationlab.analysis.wording import listed
 from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan
@@ -40,6 +39,8 @@ def shared_inputs(results: Results) -> list[str]:
 
 def placed(regimes: Sequence[str], comparisons: Iterable[Comparison]) -> str:
     """The variants of comparisons, and where: ``layernorm and rmsnorm in deep; rmsnorm in hot``; of one regime, names."""
+    from ablationlab.analysis.wording import listed
+
     places = grouped((comparison.regime, comparison.variant) for comparison in comparisons)
     names = {regime: listed(dict.fromkeys(variants)) for regime, variants in places.items()}
     several = len(regimes) > 1
