@@ -17,6 +17,7 @@ from ablationlab.core.format import plain
 from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, Sensitivity, TaskSensitivity
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
+from ablationlab.report.charts.paired import differences
 from ablationlab.report.charts.power import power
 from ablationlab.report.page import sentences
 from ablationlab.report.paper.build import document_of
@@ -157,3 +158,20 @@ def test_power_is_told_at_the_level_that_it_was_computed_at_and_with_the_doubt_o
     part = analysis.power[0]
     loose = by_id[part.comparison].model_copy(update={"correction": "benjamini-hochberg"})
     assert power_level(part.model_copy(update={"alpha": 0.05}), loose) == "0.050, uncorrected"
+
+
+def test_an_interval_of_what_was_not_tested_is_not_called_the_one_that_decides(tmp_path):
+    results = made(tmp_path)
+    analysis = results.analysis
+    gone = {"deciding": None, "p": None, "p_adjusted": None, "outcome": "gated"}
+    comparisons = tuple(c.model_copy(update=gone if c.variant == "layernorm" else {}) for c in analysis.comparisons)
+    gated_ones = results.changed(analysis=analysis.model_copy(update={"comparisons": comparisons}))
+    sentence = "layernorm was not tested: its 95 % interval is uncorrected and decides nothing."
+    whole = ablation_table(analysis, None).note
+    note = ablation_table(gated_ones.analysis, None).note
+    assert "not tested" not in whole
+    assert sentence in plain(note)
+    assert "Interval: the one that decides (97.5 %" in plain(note)  # the level of the arm that was tested
+    assert any(sentence in plain(line) for line in differences(gated_ones)[0].sentences)
+    assert "†: not tested, so the interval is uncorrected and decides nothing." in said(document_of([gated_ones], {}))
+    assert "†" not in said(document_of([results], {}))

@@ -590,6 +590,24 @@ def on_scale(comparison: Comparison, value: float | None) -> str:
     return with_unit(shown.delta, shown.unit)
 
 
+def undecided(comparisons: Iterable[Comparison]) -> str:
+    """``gelu and deep in tuned were not tested: their 95 % intervals are uncorrected and decide nothing.``, if there are."""
+    every = list(comparisons)
+    open_ones = [comparison for comparison in every if comparison.undecided]
+    if not open_ones:
+        return ""
+    several_regimes = len({comparison.regime for comparison in every}) > 1
+    places = grouped((comparison.regime, comparison.variant) for comparison in open_ones)
+    named = [
+        listed(dict.fromkeys(names)) + (f" in {regime}" if several_regimes else "") for regime, names in places.items()
+    ]
+    levels = sorted({interval.level for c in open_ones if (interval := c.main_interval) is not None})
+    at = " or ".join(map(level, levels))
+    if len(open_ones) == 1:
+        return f"{named[0]} was not tested: its {at} interval is uncorrected and decides nothing."
+    return f"{'; '.join(named)} were not tested: their {at} intervals are uncorrected and decide nothing."
+
+
 def power_level(power: Power, comparison: Comparison) -> str:
     """``0.025``: the level at which a power is computed; of a test that is corrected in a way that no level tells, the one
     before that."""

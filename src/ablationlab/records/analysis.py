@@ -238,6 +238,12 @@ class Comparison(StoredValue):
         return self.deciding or self.intervals.get(self.interval)
 
     @property
+    def undecided(self) -> bool:
+        """Whether nothing was tested and an interval is shown, which is uncorrected and decides nothing."""
+        shown = self.main_interval
+        return self.deciding is None and shown is not None and shown.low is not None and not self.told_by_medians
+
+    @property
     def at_grid_rates(self) -> bool:
         """Whether tuned arms are compared at the grid rates that were chosen, not at fitted best ones."""
         return any(caveat.code == CaveatCode.GRID_RATES for caveat in self.caveats)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import difference_of, margin_of, name_of, pair_difference
+from ablationlab.analysis.wording import difference_of, margin_of, name_of, pair_difference, undecided
 from ablationlab.core.format import difference, level
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import MACRO, ComparedTask
@@ -228,7 +228,7 @@ def _difference(results: Results, group: list[Comparison], every: list[Compariso
         regime=first.regime,
         key="-".join(slug(part) for part in ("paired", first.metric, first.task_label or "") if part),
         title=title,
-        sentences=(*marks, effect_band, equal_bar if shown_equal else "", left_out),
+        sentences=(*marks, undecided(every), effect_band, equal_bar if shown_equal else "", left_out),
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
         height=max(150, (66 if len(group) <= FEW_ROWS else 46) * len(group) + 40),
     )

@@ -313,6 +313,9 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
             "Not drawn: exploratory decisions beside registered ones." if unasked and not chosen else "",
             f"Not drawn: {listed(without)}, whose primary metric is another one." if without else "",
             f"Not drawn: {several(unknown, 'decision')} whose difference is not known." if unknown else "",
+            "Where nothing was tested, the interval is uncorrected and decides nothing."
+            if any(decided.primary is not None and decided.primary.undecided for _, decided in every)
+            else "",
             "Those by rules 1 and 2 rest on how many runs failed, not on this difference."
             if any(view.decided_by_stability for view in views)
             else "",

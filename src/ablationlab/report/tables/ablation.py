@@ -8,7 +8,7 @@ from functools import partial
 from statistics import fmean, median, stdev
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, is_skewed, name_of
+from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, is_skewed, name_of, undecided
 from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.metrics import is_accuracy
@@ -297,11 +297,13 @@ def _note(
     ties = [comparison for comparison in primary if _tied(decided.get((comparison.regime, comparison.variant)))]
     equal = sorted({1 - 2 * c.equivalence.alpha for c in ties if c.equivalence is not None})
     bounded = [c for c in primary if c.main_interval is not None and c.main_interval.low is not None]
-    known = [comparison for comparison in bounded if comparison not in ties]
+    known = [comparison for comparison in bounded if comparison not in ties and not comparison.undecided]
+    untested = undecided(comparison for comparison in primary if comparison not in ties)
+    scored = f" {untested}{scored}" if untested else scored
     if not known and equal:
         return f"{text}. Interval: that of the equivalence test, which decides ({level(equal[0])}).{scored}"
     if not known:
-        return f"{text}; too few for an interval.{scored}"
+        return f"{text}{'' if untested else '; too few for an interval'}.{scored}"
     levels = sorted({comparison.main_interval.level for comparison in known if comparison.main_interval is not None})
     at = level(levels[0]) if len(levels) == 1 else f"{level(levels[0])} to {level(levels[-1])}"
     families = {(comparison.correction, comparison.family_size) for comparison in known if comparison.family_size > 1}
