@@ -165,7 +165,7 @@ def test_compare_reads_real_lm_eval_samples(command, tmp_path):
     assert ItemComparison.read(tmp_path / "o/comparison.json").variant == "layernorm"
     code, printed, _ = command("compare", FIXTURE / "none/seed-1", FIXTURE / "layernorm/seed-1")
     assert code == 0
-    assert "not about training them again" in printed
+    assert "not for models that are trained with other seeds" in printed
 
 
 def test_compare_answers_mistakes(command, tmp_path):
