@@ -80,4 +80,4 @@ def test_fragility_says_that_it_was_left_out():
     assert verdict.fragility.left_out == 0
     assert verdict.fragility.changes == ()
     text = verdict_words(analysis, verdict).fragility
-    assert text.startswith("Whether it depends on one seed was not asked")
+    assert text.startswith("Whether it depends on one seed was not tested")
