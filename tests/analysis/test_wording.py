@@ -206,7 +206,7 @@ def test_where_another_variant_is_used_nobody_is_told_not_to_use_each():
     better = arms(-0.05)["layernorm"]
     made = study({"validation_loss": {"none": none, "muon": better, "relu": unclear, "gelu": unclear}})
     lines = recommendations(made, decide(made))
-    assert any(line.startswith("relu and gelu: Undecided; use none of them for now.") for line in lines)
+    assert any(line.startswith("relu and gelu: Undecided; do not use them for now.") for line in lines)
 
 
 def test_a_cost_is_held_to_a_margin_only_where_one_is_registered():

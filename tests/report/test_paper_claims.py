@@ -1138,3 +1138,9 @@ def test_one_chart_of_all_decisions_says_which_studies_it_leaves_out_and_what_is
     assert forest is not None
     assert forest.title == "The difference in validation loss beside every decision that rests on it"
     assert "Not drawn: runs, whose primary metric is another one." in forest.sentences
+
+
+def test_a_semicolon_behind_emphasis_is_printed_though_an_empty_piece_lies_between():
+    words = (Inline("text", "tie", "emphasis"), Inline("text", ""), Inline("text", "; a is worse"))
+    printed = Typst().words(words)
+    assert printed == "#emph[tie];; a is worse"

@@ -201,9 +201,9 @@ def _between_variants(analysis: Analysis, *, every: bool) -> list[str]:
     for (reference, regime), comparisons in grouped(((c.reference, c.regime), c) for c in asked).items():
         clauses = _better_or_worse(comparisons)
         ordered = sorted(comparisons, key=lambda comparison: -abs(comparison.delta or 0.0))
-        rest = [c.variant for c in ordered if c.outcome not in ("better", "worse", "different") and c not in tied]
+        rest = [c for c in ordered if c.outcome not in ("better", "worse", "different") and c not in tied]
         if rest and (clauses or not every):
-            clauses.append(f"no difference is shown for {listed(rest)}")
+            clauses += _undecided(rest)
         if clauses:
             sentences.append(f"Against {reference}{_at(analysis, regime)}: {'; '.join(clauses)}.")
     return sentences
@@ -219,6 +219,23 @@ def _better_or_worse(comparisons: Sequence[Comparison]) -> list[str]:
         for outcome in ("better", "worse")
         if outcome in shown
     ]
+
+
+def _undecided(comparisons: Sequence[Comparison]) -> list[str]:
+    """What nothing is shown of, and what was not tested."""
+    tested = [c.variant for c in comparisons if c.outcome == "not-shown"]
+    others = [c.variant for c in comparisons if c.outcome != "not-shown"]
+    shown = [f"no difference is shown for {listed(tested)}"] if tested else []
+    return [*shown, *([f"{listed(others)} {'was' if len(others) == 1 else 'were'} not tested"] if others else [])]
+
+
+def _nothing_shown(comparisons: Sequence[Comparison]) -> str:
+    """The same without names."""
+    untested = sum(comparison.outcome != "not-shown" for comparison in comparisons)
+    if untested == len(comparisons):
+        return "nothing could be tested"
+    part = f" ({count(untested)} of {count(len(comparisons))} could not be tested)" if untested else ""
+    return f"no difference is shown{part}"
 
 
 def _registered_on_primary(analysis: Analysis) -> list[Comparison]:
@@ -239,13 +256,10 @@ def _interacting(analysis: Analysis, sentence: str) -> str:
     interact = interacting(analysis)
     if not interact or not own or not contrasts or len({comparison.regime for comparison in asked}) > 1:
         return sentence
-    clauses = {
-        reference: _better_or_worse(comparisons)
-        for reference, comparisons in grouped((c.reference, c) for c in (*own, *contrasts)).items()
-    }
-    told = [f"against {reference}, {listed(clause)}" for reference, clause in clauses.items() if clause]
-    if open_ones := [reference for reference, clause in clauses.items() if not clause]:
-        told.append(f"against {listed(open_ones, 'or')}, no difference is shown")
+    told = [
+        f"against {reference}, {listed(_better_or_worse(alike) or [_nothing_shown(alike)])}"
+        for reference, alike in grouped((c.reference, c) for c in (*own, *contrasts)).items()
+    ]
     return f"{interact}: {'; '.join(told)}."
 
 

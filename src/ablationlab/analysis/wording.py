@@ -1123,8 +1123,8 @@ def _because(evidence: Evidence, reason: Reason) -> tuple[str, ...]:
         case Reason.BAD_RUNS:
             return (
                 f"{evidence.subject} is {_hidden_loss(evidence)}.",
-                f"With a smaller difference on {_seeds(evidence.bad_runs)} it would be shown worse, and a larger one must "
-                "not help the variant.",
+                "With smaller differences where they are largest it would be shown worse, and larger ones must not help the "
+                "variant.",
             )
         case Reason.NO_RULE_APPLIES:
             return (f"Nothing is shown either way: {numbers or 'the primary metric is not in the data'}.",)
@@ -1488,7 +1488,7 @@ def _keep(evidence: Evidence, *, used: bool) -> str:
     """What to do without the variant; *used*: see `used_in`."""
     if not used:
         return f"keep {the_baseline(evidence.analysis.baseline)}"
-    return "use none of them" if evidence.of_each else f"do not use {evidence.variant}"
+    return "do not use them" if evidence.of_each else f"do not use {evidence.variant}"
 
 
 def _tie(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[str]:
@@ -1551,7 +1551,7 @@ def _seeds_for_margin(evidence: Evidence) -> list[str]:
     if standing.non_inferior or not standing.known or evidence.unpaired:
         return []
     seeds = f"{count(standing.seeds_for_margin)} seeds without a failure in either arm"
-    return [f"{capital(pairs_of(standing.pairs))} cannot show it; {seeds} can."]
+    return [f"{capital(pairs_of(standing.pairs))} cannot show equal stability; {seeds} can."]
 
 
 def _setting(evidence: Evidence) -> str:

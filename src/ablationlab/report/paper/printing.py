@@ -64,10 +64,11 @@ class Typesetter(ABC):
         raise AssertionError(block)
 
     def words(self, words: Sequence[Inline]) -> str:
-        return "".join(
-            self.styled(piece, self.piece(piece), following)
-            for piece, following in zip(words, [*(piece.text[:1] for piece in words[1:]), ""], strict=True)
-        )
+        printed, following = [], ""
+        for piece in reversed(words):
+            printed.append(self.styled(piece, self.piece(piece), following))
+            following = piece.text[:1] or following
+        return "".join(reversed(printed))
 
     @abstractmethod
     def piece(self, piece: Inline) -> str: ...
