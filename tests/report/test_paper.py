@@ -970,3 +970,11 @@ def test_the_paper_tells_medians_where_unstable_runs_dominate_a_mean(tmp_path):
     ]
     assert {cell.text for cell in rows[1][7:11]} == {"–"}
     assert "Where unstable runs dominate a mean, the median stands instead, and no difference." in said(several)
+
+
+def test_the_number_of_a_preprint_stands_apart_from_its_journal(tmp_path):
+    entry = "@article{one2020, journal = {arXiv preprint arXiv:2001.00001}, title = {T}}\n"
+    given = StudyText(introduction="As said [@one2020].", references=entry)
+    text = references(document(made(tmp_path, made=study(text=given.model_dump()))))
+    assert "journal = {arXiv preprint},\n  number = {2001.00001}" in text
+    assert "arXiv:" not in text

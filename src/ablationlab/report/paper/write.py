@@ -6,6 +6,7 @@ package beyond TeX Live and only Typst's own fonts. The same records give the sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,4 +96,11 @@ def references(document: PaperDocument) -> str:
         every = entries(read_template(REFERENCES)) | entries(document.references)
     except ValueError as error:
         raise AblationLabError(f"the references in plan.lock cannot be printed: {error}") from error
-    return bibtex("".join(f"{every[key]}\n\n" for key in document.cited() if key in every))
+    return bibtex("".join(f"{_numbered(every[key])}\n\n" for key in document.cited() if key in every))
+
+
+def _numbered(entry: str) -> str:
+    """An entry whose journal is ``arXiv preprint arXiv:1607.06450``, as search engines give it, with the number apart."""
+    if re.search(r"\bnumber\s*=", entry):
+        return entry
+    return re.sub(r"(journal\s*=\s*\{arXiv preprint) arXiv:([\w./-]+)\}", r"\1},\n  number = {\2}", entry)
