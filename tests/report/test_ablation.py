@@ -288,7 +288,7 @@ def test_a_variant_that_did_not_diverge_is_not_said_to_have(tmp_path: Path):
     assert reasons == {"layernorm": "bad-runs", "rmsnorm": "variant-diverged"}
     text = answer(results.analysis, results.verdict)
     assert (
-        "layernorm looks worse, but the difference on one seed is so large that the interval is too wide to show it; look at"
+        "layernorm looks worse, but the differences vary too much between seeds to show it; look at the runs of seed"
         in text
     )
     assert "rmsnorm diverged on one seed where the baseline did not" in text
@@ -338,7 +338,7 @@ def test_beside_a_variant_to_use_nobody_is_told_to_keep_the_baseline(tmp_path: P
     assert text.startswith("For now use helpful")
     assert ", but it is not shown to be as stable." in text
     assert "Do not use bad: it is worse by 0.4" in text
-    assert "shaky is not worth using for now: it looks worse, but the difference on one seed is so large" in text
+    assert "shaky is not worth using for now: it looks worse, but the differences vary too much between seeds" in text
     assert "Keep the baseline" not in text
     told = {
         one.variant: verdict_sentence(results.analysis, results.verdict, one)[0] for one in results.verdict.verdicts

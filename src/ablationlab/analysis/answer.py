@@ -608,11 +608,10 @@ def _names(analysis: Analysis, group: AlikeVerdicts, *, alone: bool, last: str =
 
 
 def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
-    """What hides that variants are worse: differences that vary too much, on one seed or on several."""
-    bad = {gather(analysis, decided.variant, decided.regime).bad_runs for decided in group.verdicts}
-    if len(bad) == 1 and all(len(seeds) == 1 for seeds in bad):
-        return "the difference on one seed is so large that the interval is too wide to show it; look at its runs"
-    return "the differences vary too much between seeds to show it"
+    """What hides that variants are worse: differences that vary too much, and the seed if one alone does it."""
+    bad = {seed for decided in group.verdicts for seed in gather(analysis, decided.variant, decided.regime).bad_runs}
+    largest = f"; look at the runs of seed {next(iter(bad))}, where they are largest" if len(bad) == 1 else ""
+    return f"the differences vary too much between seeds to show it{largest}"
 
 
 def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:
