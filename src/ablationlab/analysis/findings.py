@@ -256,10 +256,9 @@ def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) ->
         for name in analysis.variants
         if name != analysis.baseline and name not in {variant for variant, _ in shown}
     ]
-    if others:
-        what = " do so" if clauses else " restore stability"
-        clauses.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} not shown to{what}")
-    return ["; ".join(clauses), *alone] if restored else ["; ".join([*alone, *clauses])]
+    what = "do so" if clauses else "restore stability"
+    more = [f"{listed(others)} {'is' if len(others) == 1 else 'are'} not shown to {what}"] if others else []
+    return ["; ".join(clauses), *more, *alone] if restored else ["; ".join(alone), *more]
 
 
 def _rarer(verdict: Verdict, gain: StabilityGain) -> str:

@@ -64,6 +64,12 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
         if point.counted is not None
     ]
     metric = sweep.metric
+    drawn = [point for point in sweep.points if point.counted is not None]
+    diverged = any(point.state == "diverged" for point in drawn)
+    above = any(point.clipped and point.state != "diverged" for point in drawn)
+    crosses = ", crosses where they diverged" if diverged else ""
+    how = " or ".join(["diverged"] * diverged + ["ended above where it started"] * above)
+    ended = [f"A run that {how} counts with its initial loss."] if how else []
     band = "".join({f"{level(summary.level)} " for summary in sweep.summaries})  # all have one level
     colour = variant_colour(results)
     rates = sorted({point.lr for point in sweep.points})
@@ -105,8 +111,8 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
             key="sweep-curves",
             title=f"Final {metric_name(metric)} against learning rate",
             sentences=(
-                f"Line: mean over seeds; band: its {band}t interval; marks: single runs, crosses where they diverged.",
-                "A run that diverged, or ended above where it started, counts with its initial loss.",
+                f"Line: mean over seeds; band: its {band}t interval; marks: single runs{crosses}.",
+                *ended,
             ),
             alt=f"{metric_name(metric)} against learning rate, by variant.",
             height=340,

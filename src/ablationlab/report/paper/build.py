@@ -56,7 +56,7 @@ _ASIDE = ("unstable", "largest_spike_score", "diverged_at", "survival_p")
 #: A number of seeds that nobody would train is no advice.
 _MOST_SEEDS = 1000
 #: What became of a comparison, in the order in which a paper counts them.
-_OUTCOMES = ("worse", "better", "different", "equivalent", "open", "untested")
+_OUTCOMES = ("worse", "better", "different", "equivalent", "small-gain", "small-loss", "open", "gated", "untested")
 
 
 def read_template(name: str) -> str:
@@ -77,7 +77,7 @@ def document_of(
     views = [StudyView(results) for results in studies]
     own = text or next((view.text for view in views if view.text is not None), None)
     if len(views) > 1 and own is not None:
-        title = title or own.title
+        title = title or ("" if text is None else text.title)  # a plan's text was written for its study
         for view in views:
             view.label = own.studies.get(view.name, view.name)
     context = Context(views, pictures, title, own)
@@ -274,6 +274,11 @@ class Context:
         kinds = grouped((_kind(comparison), comparison) for comparison in comparisons)
         return [(kind, kinds[kind]) for kind in _OUTCOMES if kind in kinds]
 
+    def paired_ends(self, gains: Sequence[Comparison]) -> tuple[Comparison, Comparison, Comparison]:
+        """The comparisons in which pairing helped most, in the middle, and least."""
+        ordered = sorted(gains, key=lambda comparison: -(comparison.variance_reduction or 0))
+        return ordered[0], ordered[len(ordered) // 2], ordered[-1]
+
     def by_regime(self, within: Sequence[Decided]) -> list[tuple[str, list[str]]]:
         return list(grouped((decided.verdict.regime, decided.verdict.variant) for decided in within).items())
 
@@ -336,14 +341,6 @@ class Context:
         """The studies of a question by what their names share, or by their names; plain, as captions need it."""
         start = shared_start([study.label for study in group]) if len(group) > 1 else ""
         return start or ", ".join(study.label for study in group)
-
-    def group_name(self, group: Sequence[StudyView]) -> Markup:
-        """The same in a sentence."""
-        return (
-            self.study_names(group)
-            if len(group) == 1
-            else self.marks(Inline("text", self.group_label(group), "emphasis"))
-        )
 
     def regime_of(self, group: Sequence[StudyView]) -> Markup:
         """`` in tuned``: the regime of a question's decisions, where there are several regimes and one is decided on."""
@@ -412,6 +409,24 @@ class Context:
         assert verdict.fragility is not None
         return list(grouped((other.decision, other.seed) for other in verdict.fragility.changes).items())
 
+    def headline(self, study: StudyView) -> list[Inline]:
+        """The first sentence or two of the answer; nothing where nothing was decided."""
+        return [piece for text in self._answers(study)[:1] for piece in self.words.said(text, study.verdict, "verdicts")]
+
+    def answered(self, study: StudyView, table: str) -> list[Inline]:
+        """The answer, with a reference to the *table* that has its numbers."""
+        pieces: list[Inline] = []
+        for place, text in enumerate(self._answers(study)):
+            if place == 0 and table:
+                pieces += self.words.said(text.removesuffix("."), study.verdict, "verdicts")
+                pieces += [Inline("text", " ("), self.words.ref(table), Inline("text", "). ")]
+            else:
+                pieces += [*self.words.said(text, study.verdict, "verdicts"), Inline("text", " ")]
+        return pieces
+
+    def _answers(self, study: StudyView) -> list[str]:
+        return answers(study.analysis, study.verdict, interim=study.interim, plan=study.results.plan)
+
     def answer(self, study: StudyView, *, replicated: bool = True) -> list[Inline]:
         """The study's question answered, as on its page. *replicated*: whether a publication's results come back, too."""
         publication = study.results.replication if replicated else None
@@ -457,7 +472,7 @@ def _delta(comparison: Comparison) -> float:
 
 def _kind(comparison: Comparison) -> str:
     if comparison.outcome in ("not-tested", "gated"):
-        return "untested"
+        return "gated" if comparison.outcome == "gated" else "untested"
     if comparison.equivalence is not None and comparison.equivalence.equivalent:
-        return "equivalent"
+        return {"better": "small-gain", "worse": "small-loss"}.get(comparison.outcome, "equivalent")
     return comparison.outcome if comparison.outcome in ("better", "worse", "different") else "open"

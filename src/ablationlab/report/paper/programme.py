@@ -63,6 +63,11 @@ class Advised:
     decisions: tuple[Decided, ...]  # all
 
     @property
+    def silent(self) -> list[Decided]:
+        """Those that the advice does not rest on."""
+        return [decided for decided in self.decisions if decided not in self.speaking]
+
+    @property
     def kept(self) -> list[Decided]:
         """Those that keep the baseline."""
         return [decided for decided in self.decisions if decided.verdict.decision in _KEPT]
@@ -102,10 +107,11 @@ class Programme:
         return sorted(groups.items(), key=lambda item: (-RANK[item[0]], -len(item[1])))
 
     @cached_property
-    def hypotheses(self) -> list[tuple[str, list[tuple[str, list[StudyView]]]]]:
-        """(statement, the studies by what became of it there); two studies may give one name to two statements."""
+    def hypotheses(self) -> list[tuple[str, list[tuple[tuple[str, tuple[str, ...]], list[StudyView]]]]]:
+        """(statement, the studies by what became of it there, and for which variants if not for all); two studies may give
+        one name to two statements."""
         told = grouped(
-            (hypothesis.statement, (hypothesis.status, study))
+            (hypothesis.statement, ((hypothesis.status, study.supporting(hypothesis)), study))
             for study in self.studies
             for hypothesis in study.hypotheses.values()
         )
@@ -221,6 +227,11 @@ class Programme:
 
     # What to do
 
+    @cached_property
+    def crossed(self) -> list[StudyView]:
+        """Studies whose arms cross settings, such as architectures: what an arm shows depends on what it stands beside."""
+        return [s for s in self.studies if s.crossed and not s.analysis.interactions.cells and s.between_primaries]
+
     def beaten(self, some: Sequence[Decided]) -> list[tuple[tuple[str, ...], list[str]]]:
         """(other variants, those of these that are to be used instead of the baseline but are shown worse than them)."""
         asked = {id(decided) for decided in some}
@@ -265,7 +276,8 @@ class Programme:
     def _advised(self) -> list[tuple[str, str, list[StudyView], list[Decided], list[Decided]]]:
         """(advice, variant, its studies, the decisions that speak for the advice, all decisions)."""
         rows = []
-        for variant, found in grouped((d.verdict.variant, (study, d)) for study, d in self.decided).items():
+        plain = [(study, d) for study, d in self.decided if study not in self.crossed]
+        for variant, found in grouped((d.verdict.variant, (study, d)) for study, d in plain).items():
             every = [decided for _, decided in found]
             best = max((d.verdict.decision for d in every), key=lambda decision: RANK[decision])
             kept = [d for d in every if d.verdict.decision in _KEPT]
@@ -274,8 +286,10 @@ class Programme:
             kind = "keep" if 2 * len(kept) >= len(every) else _ADVICE.get(best) or ("tie" if tied else "open")
             if kind == "keep":
                 speaking = kept
-            elif kind in ("tie", "open"):
-                speaking = [d for d in every if d.verdict.decision not in _KEPT]
+            elif kind == "tie":
+                speaking = every
+            elif kind == "open":
+                speaking = [d for d in every if d.verdict.decision in (Decision.INCONCLUSIVE, Decision.NO_VERDICT)]
             else:
                 speaking = [d for d in every if _ADVICE.get(d.verdict.decision) == kind]
             if kind in ("adopt", "provisional") and sum(len(worse) for _, worse in self.beaten(speaking)) == len(
@@ -285,21 +299,6 @@ class Programme:
             within = list({study.name: study for study, _ in found}.values())
             rows.append((kind, variant, within, speaking, every))
         return rows
-
-    def answer(
-        self, group: Sequence[StudyView]
-    ) -> tuple[Decision, list[Decided], list[Decision], list[Decided]] | None:
-        """(the decision that answers a question, the ones of this kind, the other kinds, all) of the studies that ask it.
-
-        It is the kind that says most for a change, or else the one that was made most often.
-        """
-        every = [decided for study in group for decided in decided_in(study)]
-        if not every:
-            return None
-        kinds = list(grouped((decided.verdict.decision, decided) for decided in every).items())
-        kinds.sort(key=lambda item: (-RANK[item[0]] if item[0] in _ADVICE else 0, -len(item[1])))
-        (first, told), *others = kinds
-        return first, told, [decision for decision, _ in others], every
 
 
 def decided_in(study: StudyView) -> list[Decided]:

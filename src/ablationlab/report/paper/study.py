@@ -338,6 +338,14 @@ class StudyView:
     def hypotheses(self) -> Mapping[str, HypothesisVerdict]:
         return self.verdict.hypotheses
 
+    def supporting(self, hypothesis: HypothesisVerdict) -> tuple[str, ...]:
+        """The variants that a hypothesis is supported by; nothing where it is all of them."""
+        stability = self.analysis.stability
+        gains = () if stability is None else (*stability.gains, *stability.parts)
+        found = {part.variant for part in (*gains, *self.analysis.comparisons) if part.id in hypothesis.evidence}
+        some = hypothesis.status == "supported" and found < set(self.changed)
+        return tuple(name for name in self.changed if name in found) if some else ()
+
     def judged_on(self, hypothesis: HypothesisVerdict) -> str:
         """The metric of a hypothesis; a macro average names its tasks."""
         found = next((c for c in self.analysis.comparisons if c.metric == hypothesis.metric and c.averaged), None)
@@ -426,6 +434,13 @@ class StudyView:
     def smoothness(self) -> list[Comparison]:
         return [c for c in self.secondaries if c.role == "stability"]
 
+    @property
+    def criteria_by_metric(self) -> list[list[Comparison]]:
+        """What else the criteria ask of variants and the baseline, beside accuracies and where verdicts are registered."""
+        regimes = {comparison.regime for comparison in self.registered_primaries}
+        asked = [c for c in self.secondaries if c.regime in regimes and c not in self.accuracies]
+        return list(grouped((c.metric, c) for c in self.told_once(asked)).values())
+
     def told_once(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
         """Those that a text tells: what the regime of tuned rates repeats, since an arm's rate is the same there, once."""
         seen = {(c.metric, c.variant, c.delta, c.n): c for c in reversed(comparisons)}
@@ -494,12 +509,6 @@ class StudyView:
     def paired_gain(self) -> list[Comparison]:
         """Comparisons that decide, where it is known how much of the variance pairing removed."""
         return [c for c in self.primaries if c.variance_reduction is not None and c.n > 2 and self.calm(c)]
-
-    @property
-    def paired_ends(self) -> tuple[Comparison, Comparison, Comparison]:
-        """Those in which pairing helped most, in the middle, and least."""
-        ordered = sorted(self.paired_gain, key=lambda comparison: -(comparison.variance_reduction or 0))
-        return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
     @property
     def shown_others(self) -> list[Comparison]:

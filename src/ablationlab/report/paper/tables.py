@@ -124,10 +124,12 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
     for study, regime, rows in blocks:
         fits = _fits(study) if regime == TUNED else {}
         first = rows[0][0]
+        medians = any(comparison.unstable_means for comparison, _ in rows)
         for comparison, word in ((None, Cell.of(None)), *rows):
             arm = first.reference if comparison is None else comparison.variant
             _, n, delta, interval, bootstrap, d_z, p = _numbers(comparison, several_levels=len(levels) > 1)
-            mean, rate = arm_text(first if comparison is None else comparison, arm), fits.get(arm, DASH)
+            mean = arm_text(first if comparison is None else comparison, arm, as_median=medians)
+            rate = fits.get(arm, DASH)
             if comparison is not None and comparison.reference != study.baseline:  # the arm has a row above
                 mean, rate = f"vs {comparison.reference}", DASH
             place = (_study(study), Cell.name(regime))

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from ablationlab.analysis.wording import difference_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.paper.document import Float, Inline, Marks, Picture, printable
@@ -30,6 +31,12 @@ def methods_of(given: object) -> dict[str, Callable[..., Any]]:
     """The methods of an object that are not private, for templates to call."""
     names = [name for name, value in vars(type(given)).items() if callable(value) and not name.startswith("_")]
     return {name: getattr(given, name) for name in names}
+
+
+def _once(shown: Iterable[Inline]) -> list[Inline]:
+    """What is shown, but once where all of it reads alike."""
+    every = list(shown)
+    return every[:1] if len({inline.text for inline in every}) == 1 else every
 
 
 def _field(part: Any, field: str) -> Any:
@@ -166,6 +173,36 @@ class PaperWords:
 
     def p(self, comparison: Comparison) -> Inline:
         return self.value(format.p_clause(comparison.p_adjusted), comparison, "p_adjusted")
+
+    # The same of several comparisons, once where all read alike
+
+    def amounts(self, comparisons: Sequence[Comparison]) -> list[Inline]:
+        *first, last = comparisons
+        sizes = [self.value(difference_of(c).size, c, "delta") for c in first]
+        alike = {difference_of(c).size for c in comparisons}
+        return [self.amount(last)] if len(alike) == 1 else [*sizes, self.amount(last)]
+
+    def bounds_of(self, comparisons: Sequence[Comparison]) -> list[Inline]:
+        return _once(self.bounds(comparison) for comparison in comparisons)
+
+    def p_values(self, comparisons: Sequence[Comparison]) -> list[Inline]:
+        return _once(self.p(comparison) for comparison in comparisons)
+
+    def alike_but_for_the_variant(self, comparisons: Sequence[Comparison]) -> list[list[Comparison]]:
+        """Comparisons in groups that one sentence can tell: what is said of each is the same, but for its numbers."""
+
+        def told(comparison: Comparison) -> tuple[object, ...]:
+            c, interval = comparison, comparison.main_interval
+            if interval is None or not self.interval_field(c) or c.p_adjusted is None:
+                return (c.id,)
+            if self.change(c) not in ("higher", "lower"):
+                return (c.id,)
+            same = (c.metric, c.task_label, c.reference, c.regime, c.label, self.change(c), c.outcome, c.sample)
+            equal = c.equivalence and (c.equivalence.equivalent, c.equivalence.bounds)
+            sensitive = c.sensitivity and c.sensitivity.sensitive
+            return (*same, interval.level, c.correction, c.family_size > 1, equal, sensitive)
+
+        return list(grouped((told(comparison), comparison) for comparison in comparisons).values())
 
     def sample(self, comparison: Comparison) -> Inline:
         return self.value(comparison.sample, comparison, "n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean, median, stdev
 
@@ -100,7 +100,7 @@ def ablation_table(
                     Column("variant", "Variant"): Cell.name(arm, colour=(colours or {}).get(arm, "")),
                     Column("regime", "Regime", printed=len(regimes) > 1, below=True): Cell.name(regime),
                     Column("mean", as_title(name_of(first)) + (f" ({unit})" if unit else ""), "right"): Cell.of(
-                        mean, arm_words(analysis, widest if comparison is None else comparison, arm)
+                        mean, arm_words(analysis, widest if comparison is None else comparison, arm, beside=here)
                     ),
                     Column("sd", printed=False): Cell.of(sd),
                     Column("n", printed=False): Cell.of(n),
@@ -160,12 +160,15 @@ def arm_mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[floa
     return comparison.variant_mean, comparison.variant_sd, comparison.n
 
 
-def arm_words(analysis: Analysis, comparison: Comparison, arm: str) -> str:
-    """``mean ± SD`` of an arm; its median where unstable runs make the mean."""
-    if arm in comparison.unstable_means and _incomplete(analysis, comparison):
-        return f"median {number(median(_values(analysis, comparison, arm)))}"
-    if arm in comparison.unstable_means or is_skewed(comparison, arm):
-        return arm_text(comparison, arm)
+def arm_words(
+    analysis: Analysis, comparison: Comparison, arm: str, *, beside: Iterable[Comparison] = ()
+) -> str:
+    """``mean ± SD`` of an arm; its median where unstable runs make the mean, or that of an arm *beside* it."""
+    medians = any(other.unstable_means for other in (comparison, *beside))
+    if medians and _incomplete(analysis, comparison) and (values := _values(analysis, comparison, arm)):
+        return f"median {number(median(values))}"
+    if medians or is_skewed(comparison, arm):
+        return arm_text(comparison, arm, as_median=medians)
     mean, sd, _ = arm_mean(analysis, comparison, arm)
     return mean_sd(mean, sd)
 
@@ -179,8 +182,8 @@ def median_note(comparisons: Sequence[Comparison]) -> str:
         return skewed
     differs = " No difference of such means is shown; it is tested as registered, and analysis.json has it."
     return (
-        " Median: unstable runs dominate the mean of this arm (the SD is above the median, and no stable run reaches the "
-        f"mean).{differs if any(comparison.told_by_medians for comparison in comparisons) else ''}{skewed}"
+        " Medians: unstable runs dominate the mean of one of these arms (its SD is above its median, and none of its stable "
+        f"runs reaches the mean).{differs if any(comparison.told_by_medians for comparison in comparisons) else ''}{skewed}"
     )
 
 

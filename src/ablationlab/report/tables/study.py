@@ -283,7 +283,7 @@ def arm_table(analysis: Analysis) -> Table:
             cells |= {
                 Column(f"{name}_n", printed=False): Cell.of(n),
                 Column(f"{name}_mean", name, "right", name=True): Cell.of(
-                    mean, arm_words(analysis, row[name], name) if name in row else DASH
+                    mean, arm_words(analysis, row[name], name, beside=row.values()) if name in row else DASH
                 ),
                 Column(f"{name}_sd", printed=False): Cell.of(sd),
             }
