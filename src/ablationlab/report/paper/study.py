@@ -173,6 +173,11 @@ class StudyView:
         return any(run.model.layers == 0 for run in runs if (run.variant, run.regime) == (self.baseline, regime))
 
     @property
+    def blockless_regimes(self) -> list[str]:
+        """The regimes of decisions in which that is so."""
+        return [name for name in dict.fromkeys(d.verdict.regime for d in self.decided) if self.blockless(name)]
+
+    @property
     def training(self) -> TrainingConfig:
         assert self.plan is not None
         return self.plan.study.in_regime(DEFAULT_REGIME)[1]
