@@ -4,8 +4,9 @@
     python docs/generate/gallery.py NAME...        # these entries
     python docs/generate/gallery.py RESULTS...     # entries from results folders
 
-An entry holds report.html, the main tables, verdict.json, and records.tar.xz: all that analysis and page read. To look at it
-yourself:
+An entry holds report.html, the main tables, verdict.json, and records.tar.xz: all that analysis and page read. Of a study
+that `ablationlab validate` has counted, with its thousands of runs, it holds validation.json and a table of the runs. To look
+at an entry yourself:
 
     mkdir study && tar -xf docs/gallery/NAME/records.tar.xz -C study && ablationlab analyze study
 """
@@ -13,7 +14,10 @@ yourself:
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
+import lzma
 import shutil
 import subprocess
 import sys
@@ -32,7 +36,14 @@ LEFT_OUT = {
 TABLES = ("ablation", "registered", "verdicts", "arms", "variants", "power")
 #: Entries that keep their paper, and those that are kept for their records alone.
 PAPERS = ("embedding-norm", "replication-final")
-RECORDS_ONLY = ("ladder-0.2m-first", "modern-embedding-norm-coarse")
+RECORDS_ONLY = (
+    "ladder-0.2m-first", "ladder-0.7m", "ladder-1.6m", "modern-embedding-norm-coarse",
+    "replication-lescao", "replication-nanogpt", "replication-takase",
+)  # fmt: skip
+#: What the table of a validation's runs has of a run, beside its arm, rate, seed and end.
+MEASURES = (
+    "validation_loss", "next_token_accuracy", "final_gradient_norm", "mean_gradient_norm", "spike_score", "initial_loss",
+)  # fmt: skip
 #: The studies of the programme's paper, in its order.
 PROGRAMME = (
     "replication-pilot", "replication-final", "embedding-norm", "embedding-norm-smooth", "embedding-norm-rescue",
@@ -68,6 +79,8 @@ def results(entry: str, scratch: Path) -> Path:
 
 
 def make(folder: Path, entry: Path) -> None:
+    if (folder / "validation.json").exists():
+        return keep_validation(folder, entry)
     ablationlab("analyze", folder)
     replication = folder / "replication.json"
     if replication.exists():
@@ -89,6 +102,23 @@ def make(folder: Path, entry: Path) -> None:
         f"{entry.name}: {sum(path.stat().st_size for path in entry.rglob('*') if path.is_file()) / 1e6:.2f} MB",
         flush=True,
     )
+
+
+def keep_validation(folder: Path, entry: Path) -> None:
+    shutil.rmtree(entry, ignore_errors=True)
+    entry.mkdir(parents=True)
+    for name in ("validation.json", "validation.md"):
+        shutil.copy(folder / name, entry)
+    runs = []
+    for path in folder.glob("runs/*/run.json"):
+        run, result = (json.loads((path.parent / name).read_text()) for name in ("run.json", "result.json"))
+        known = result["course"] | result["metrics"]
+        arm = (run["variant"], run["recipe"]["training"]["lr"], run["seed"], result["status"])
+        runs.append((*arm, *(known.get(name) for name in MEASURES)))
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
+    rows.writerows([("variant", "lr", "seed", "status", *MEASURES), *sorted(runs, key=lambda row: row[:3])])
+    (entry / "runs.csv.xz").write_bytes(lzma.compress(table.getvalue().encode(), preset=9))
 
 
 def programme(scratch: Path, entry: Path) -> None:
