@@ -170,7 +170,8 @@ def test_schema_prints_itself_or_writes_a_file(command, tmp_path):
 
 def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_path, results):
     (tmp_path / "studies").mkdir()
-    (tmp_path / "studies/quick.toml").write_bytes((STUDIES / "quick.toml").read_bytes())
+    for name in ("quick", "winners"):
+        shutil.copy(STUDIES / f"{name}.toml", tmp_path / "studies")
     (tmp_path / "studies/broken.toml").write_text('name = "broken"\nbaseline = "none"\n')
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\n')
     (tmp_path / "deep.toml").write_text(f"seeds = {5000 * '['}")
@@ -181,7 +182,9 @@ def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_pa
     line = next(line for line in printed.splitlines() if line.startswith("results/built"))
     assert "10 of 10" in line
     assert line.endswith("layernorm: adopt provisionally")
-    assert "studies/quick.toml" in printed
+    counts = {line.split()[0]: line.split()[1] for line in printed.splitlines() if line.startswith("studies/")}
+    assert counts["studies/quick.toml"] == "9"
+    assert counts["studies/winners.toml"] == "378", "7 variants on 8 seeds, and the runs of the sweep"
     for name in ("broken", "long"):
         assert "problem(s)" in next(line for line in printed.splitlines() if name in line)
     assert "pyproject" not in printed
