@@ -393,7 +393,10 @@ def names_page() -> str:
     text.append(
         _table(
             ("setting", "name", "rule"),
-            [("`training.optimizer`", f"`{n}`", first(rule.update if rule else adamw)) for n, rule in OPTIMIZERS.items()]
+            [
+                ("`training.optimizer`", f"`{n}`", first(rule.update if rule else adamw))
+                for n, rule in OPTIMIZERS.items()
+            ]
             + [("`training.schedule`", f"`{n}`", first(rule)) for n, rule in SCHEDULES.items()],
         )
     )

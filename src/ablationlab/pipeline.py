@@ -749,7 +749,7 @@ def _sealed_by_the_leader(
     check(study, ranks.world)
     if study.design is not None or any(regime.calibrate is not None for regime in study.regimes.values()):
         raise AblationLabError(
-            "[design] and calibrated regimes train in stages, which one torchrun of your own cannot: use `ablationlab run "
+            "[design] and calibrated regimes train in stages, which a torchrun that you start cannot: use `ablationlab run "
             "--executor torchrun`, which starts one per stage"
         )
 

@@ -69,6 +69,8 @@ def test_init_refuses_a_text_that_is_not_there_and_a_study_without_a_change(comm
     assert code == 2
     assert "corpus: no such file or folder (got 'nothere.txt')" in errors
     assert "variants: name a change to compare with the baseline 'none'" in errors
+    (tmp_path / "text.txt").touch()
+    assert "(got 'texts.txt'); did you mean 'text.txt'?" in command("init", "new.toml", "--corpus", "texts.txt")[2]
     assert not (tmp_path / "new.toml").exists()
 
 
@@ -310,11 +312,20 @@ def test_every_verb_takes_a_study_file_a_folder_and_a_bare_name(command, tmp_pat
         assert "default-none-s1" in command("status", place)[1]
 
 
+def test_many_studies_are_counted_where_none_is_like_the_name(command, tmp_path, results):
+    for name in range(5):
+        (tmp_path / f"study-{name}.toml").touch()
+    assert command("open", "nix")[2].endswith(
+        "unknown study (got 'nix'); allowed: the 6 names that `ablationlab ls` lists\n"
+    )
+
+
 def test_a_name_that_is_not_there_gets_the_nearest(command, results):
     for verb in ("status", "analyze", "run", "open"):
         code, _, errors = command(verb, "bulit")
         assert code == 2
         assert "unknown study (got 'bulit'); did you mean 'built'? (allowed: built)" in errors
+        assert command(verb, "xyz")[2].endswith("unknown study (got 'xyz'); allowed: built\n")
 
 
 def test_status_needs_no_repeated_set_and_names_what_was_sealed_otherwise(command, tmp_path, results):

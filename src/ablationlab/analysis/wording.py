@@ -1215,7 +1215,7 @@ def _worst(evidence: Evidence) -> str:
     most, interval = f"up to {points} percentage points more of its runs may fail", f"{level(standing.level)} interval"
     if standing.non_inferior:
         return f"{most} ({interval}), within the margin of {percent(standing.margin)}"
-    return f"equal stability ({most} by the {interval}; the margin is {percent(standing.margin)})"
+    return f"equal stability ({most}, {interval}; the margin is {percent(standing.margin)})"
 
 
 def _costs(evidence: Evidence) -> list[str]:

@@ -247,8 +247,8 @@ def sgd(step: OptimizerStep) -> Tensor:
 
 
 def muon(step: OptimizerStep) -> Tensor:
-    """m = μm + (1-μ)g; θ = θ(1-ηλ) - 0.2 η sqrt(max(A, B)) NS(μm + (1-μ)g) for the A x B matrices of the blocks, AdamW for the
-    rest (Jordan et al. 2024).
+    """m = μm + (1-μ)g; θ = θ(1-ηλ) - 0.2 η sqrt(max(A, B)) NS(μm + (1-μ)g) for the A x B matrices of the blocks, AdamW for
+    the rest (Jordan et al. 2024).
 
     NS makes all singular values about 1, and the factor gives an update the size of AdamW's (Liu et al. 2025), so that both
     have the same η and λ.
