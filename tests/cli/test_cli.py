@@ -460,7 +460,7 @@ def test_plan_prints_runs_tokens_flops_parameters_time_and_disk(cli, study_file,
         assert re.search(rf"^{run.id} +{run.seed} *$", output, re.MULTILINE)
         assert f"{run.budget.parameters:,}" in output
     assert "none (baseline)" in output
-    assert "6 runs, each trained by itself; 4,608 tokens" in flat(output)
+    assert "6 runs, each trained alone; 4,608 tokens" in flat(output)
     assert "regime" not in output  # there is one
     assert "FLOP of matrix products" in output
     estimated = (

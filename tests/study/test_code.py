@@ -226,7 +226,7 @@ def test_code_that_cannot_be_run_is_the_only_problem_beside_those_that_it_does_n
 def test_mended_code_is_named_as_another_study(tmp_path):
     code = HEAD + "@lab.optimizer('mine')\ndef mine(step):\n    return step.weights * (1 / 0)\n"
     path = study_with(tmp_path, code, **{"training.optimizer": "mine", "variants": ["none", "rmsnorm"], "seeds": [1]})
-    with pytest.raises(RunFailure, match=r"a mended file is another study: give it another folder with --out"):
+    with pytest.raises(RunFailure, match=r"a corrected file is another study: give it another folder with --out"):
         run(path, tmp_path / "out", workers=1)
     (tmp_path / "mine.py").write_text(code.replace("1 / 0", "1.0"))
     with pytest.raises(PlanError, match=r"Sealed and asked for: use\.mine\.py '\w{12}' -> '\w{12}'\."):
