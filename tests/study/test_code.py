@@ -585,7 +585,7 @@ def test_a_metric_that_raises_costs_its_own_value_alone_and_is_tried_again(tmp_p
     notes = []
     run(path, tmp_path / "out", workers=1, listen=notes.append)
     (note,) = [event.text for event in notes if isinstance(event, Note)]
-    assert "'fragile' has no value on 6 runs" in note
+    assert "'fragile' has no value for 6 runs" in note
     assert "mine.py, line 7, in fragile: FileNotFoundError" in note
     before = Results.open(tmp_path / "out")
     assert all(run.result.metrics["fragile"] is None for run in before.runs)

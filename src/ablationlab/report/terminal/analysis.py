@@ -459,4 +459,4 @@ def run_probes_view(title: str, lines: Sequence[ProbeLine]) -> Iterator[Renderab
         title = f"{title}, from step {min(steps)} to {max(steps)}"
         yield Table.simple(title, ["probe", "measure", "of", *heads], rows, heads).terminal()
     for name, (step, error) in failures(lines).items():
-        yield Text(f"{name} failed at step {step} and was off from then on: {error}")
+        yield Text(f"{name} failed at step {step} and was switched off: {error}")

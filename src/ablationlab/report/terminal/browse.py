@@ -353,7 +353,7 @@ def diff_view(a: Place, b: Place) -> Iterator[RenderableType]:
         if a.results is None or b.results is None:
             lone = a if a.study is None else b
             raise AblationLabError(
-                f"{lone.path} is the analysis of a table: it can be compared with other results only"
+                f"{lone.path} is the analysis of a table: it can only be compared with other results"
             )
         yield Text("Settings: not known for a table.")
     else:
