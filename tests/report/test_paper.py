@@ -596,7 +596,7 @@ def test_a_gain_is_told_with_the_p_that_decides_and_its_interval_as_one_places_o
     assert (gain.low or 0) > 0
     shown = "not shown, p = 0.25, corrected for 8 comparisons of stability"
     intervals = (
-        "Intervals of gains are at 95 %, uncorrected; p is corrected for 8 comparisons of stability and says what is "
+        "Intervals of gains are at 95 %, uncorrected; p is corrected for 8 comparisons of stability and decides what is "
         "shown."
     )
     text = prose(tmp_path)
