@@ -1,4 +1,4 @@
-"""The verbs from Python: what they take, what they return, and that they show themselves in Jupyter."""
+"""The verbs from Python: what they take, what they return, and that they display themselves in Jupyter."""
 
 from __future__ import annotations
 

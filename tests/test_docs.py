@@ -164,6 +164,21 @@ def test_the_reference_lists_names_and_fields(reference):
     assert r"\*" not in records, "names in docstrings are code"
 
 
+def test_every_optimizer_and_schedule_of_the_reference_has_its_own_rule(reference):
+    rules = re.findall(
+        r"^\| `training\.(?:optimizer|schedule)` \| `[\w-]+` \|(.*)\|$", reference.names_page(), re.MULTILINE
+    )
+    assert len(rules) == 10
+    assert all(rule.strip("| ") for rule in rules)
+    assert len(set(rules)) == len(rules)
+
+
+def test_no_text_of_the_reference_breaks_off_before_its_formula(reference):
+    cells = [cell.strip() for line in reference.names_page().splitlines() for cell in line.split(" | ")]
+    assert len(cells) > 500
+    assert [cell for cell in cells if cell.strip("| ").endswith(":")] == []
+
+
 def test_every_relative_link_works_on_github():
     """The site's own links are checked by `make docs`."""
     dead = []

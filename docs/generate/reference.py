@@ -349,7 +349,7 @@ def names_page() -> str:
     """What a study file may name: variants, presets, parts, metrics, probes, tasks, corpora."""
     from ablationlab.data.sources import SOURCES
     from ablationlab.model.parts import PARTS
-    from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
+    from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, adamw
     from ablationlab.records.metrics import METRICS
     from ablationlab.records.settings import PRESETS
     from ablationlab.study.probes import PROBES
@@ -393,7 +393,10 @@ def names_page() -> str:
     text.append(
         _table(
             ("setting", "name", "rule"),
-            [("`training.optimizer`", f"`{n}`", first(rule)) for n, rule in OPTIMIZERS.items()]
+            [
+                ("`training.optimizer`", f"`{n}`", first(rule.update if rule else adamw))
+                for n, rule in OPTIMIZERS.items()
+            ]
             + [("`training.schedule`", f"`{n}`", first(rule)) for n, rule in SCHEDULES.items()],
         )
     )

@@ -362,7 +362,7 @@ def _check_complete(study: Study, results: ResultsFolder, runs: Sequence[Run]) -
     if files := [name for name in not_kept(runs) if name not in WEIGHTS]:
         raise RecordError(
             f"the runs in {results.path} do not keep {', '.join(files)}. Runs that are trained now would, and what was "
-            "left out could not be told from what was lost. Use the complete folder, or train the study again with "
+            "left out could not be distinguished from what was lost. Use the complete folder, or train the study again with "
             "`ablationlab run --out`; `ablationlab analyze` and `ablationlab report` work here"
         )
     if study.evaluation.tasks and (lost := without_weights(runs)):
@@ -414,9 +414,7 @@ def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) ->
         (ours.comparison, ours.finding) != (theirs.comparison, theirs.finding)
         for ours, theirs in zip(result.findings, before.findings, strict=True)
     ):
-        raise RecordError(
-            f"{path} was taken on other results than those that are there now: a record was changed since"
-        )
+        raise RecordError(f"{path} was taken on other results than those in the folder now: a record has changed since")
     listen(LookTaken(results, result))
     return result
 
@@ -564,7 +562,7 @@ def _failed_metrics(runs: Sequence[Run]) -> Iterator[str]:
     for name in dict.fromkeys(name for result in ended for name in result.unmeasured):
         failures = [result.unmeasured[name] for result in ended if name in result.unmeasured]
         yield (
-            f"Metric {name!r} has no value on {several(len(failures), 'run')}; {absence(metric_failed(failures[0]))}. "
+            f"Metric {name!r} has no value for {several(len(failures), 'run')}; {absence(metric_failed(failures[0]))}. "
             "The runs are trained and kept; the same command tries the metric again"
         )
 
@@ -749,7 +747,7 @@ def _sealed_by_the_leader(
     check(study, ranks.world)
     if study.design is not None or any(regime.calibrate is not None for regime in study.regimes.values()):
         raise AblationLabError(
-            "[design] and calibrated regimes train in stages, which one torchrun of your own cannot: use `ablationlab run "
+            "[design] and calibrated regimes train in stages, which a torchrun that you start cannot: use `ablationlab run "
             "--executor torchrun`, which starts one per stage"
         )
 

@@ -195,7 +195,7 @@ def test_templates_that_the_vocabulary_lacks_are_said_and_cost_nothing(tmp_path)
     found = analysis_of(tmp_path, [PLAIN, SPELLING], tasks=("last-word", "spelling"), templates="all")
     assert found.deviations == ()
     assert one(found, "task_accuracy", "last-word").label == "registered"
-    assert "last-word was not put as say, dots" in evaluation_note(found.evaluation.notes[0])
+    assert "last-word was not asked as say, dots" in evaluation_note(found.evaluation.notes[0])
 
 
 def test_means_over_tasks_are_of_one_version_and_the_run_of_another_is_missing(tmp_path):

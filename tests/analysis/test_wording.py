@@ -285,7 +285,7 @@ def test_speeds_are_told_as_the_family_of_their_own_that_they_are():
     others = [made_comparison(), made_comparison("perplexity", role=None, family="exploratory")]
     speed = made_comparison("inference_speed", role=None, family="exploratory/timed", direction="higher")
     assert _families(made_analysis(*others)) == " Families: primary; all the rest, false discovery rate."
-    assert _families(made_analysis(*others, speed)).endswith("false discovery rate; speeds, apart from the rest.")
+    assert _families(made_analysis(*others, speed)).endswith("false discovery rate; speeds, a family of their own.")
 
 
 def test_one_run_that_is_missing_is_one_run():

@@ -153,6 +153,8 @@ def test_power_prints_how_many_seeds_and_what_they_decide(command, tmp_path):
     assert [line.split()[:2] for line in printed.splitlines() if "1.00 x" in line] == [["3", "as"], ["3", "60"]]
     code, printed, _ = command("power", STUDY)
     assert code == 0
+    assert printed.startswith("The SD of the deltas is unknown: give a pilot's results with --from, or assume one")
+    assert "Seeds needed" not in printed
     assert "3 pairs detect 3.26 with 80 %" in printed
     assert command("power", STUDY, "--sd", "1", "--pilot", "pilot")[0] == 2
 

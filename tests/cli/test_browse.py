@@ -69,6 +69,8 @@ def test_init_refuses_a_text_that_is_not_there_and_a_study_without_a_change(comm
     assert code == 2
     assert "corpus: no such file or folder (got 'nothere.txt')" in errors
     assert "variants: name a change to compare with the baseline 'none'" in errors
+    (tmp_path / "text.txt").touch()
+    assert "(got 'texts.txt'); did you mean 'text.txt'?" in command("init", "new.toml", "--corpus", "texts.txt")[2]
     assert not (tmp_path / "new.toml").exists()
 
 
@@ -170,7 +172,8 @@ def test_schema_prints_itself_or_writes_a_file(command, tmp_path):
 
 def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_path, results):
     (tmp_path / "studies").mkdir()
-    (tmp_path / "studies/quick.toml").write_bytes((STUDIES / "quick.toml").read_bytes())
+    for name in ("quick", "winners"):
+        shutil.copy(STUDIES / f"{name}.toml", tmp_path / "studies")
     (tmp_path / "studies/broken.toml").write_text('name = "broken"\nbaseline = "none"\n')
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\n')
     (tmp_path / "deep.toml").write_text(f"seeds = {5000 * '['}")
@@ -181,7 +184,9 @@ def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_pa
     line = next(line for line in printed.splitlines() if line.startswith("results/built"))
     assert "10 of 10" in line
     assert line.endswith("layernorm: adopt provisionally")
-    assert "studies/quick.toml" in printed
+    counts = {line.split()[0]: line.split()[1] for line in printed.splitlines() if line.startswith("studies/")}
+    assert counts["studies/quick.toml"] == "9"
+    assert counts["studies/winners.toml"] == "378", "7 variants on 8 seeds, and the runs of the sweep"
     for name in ("broken", "long"):
         assert "problem(s)" in next(line for line in printed.splitlines() if name in line)
     assert "pyproject" not in printed
@@ -307,11 +312,20 @@ def test_every_verb_takes_a_study_file_a_folder_and_a_bare_name(command, tmp_pat
         assert "default-none-s1" in command("status", place)[1]
 
 
+def test_many_studies_are_counted_where_none_is_like_the_name(command, tmp_path, results):
+    for name in range(5):
+        (tmp_path / f"study-{name}.toml").touch()
+    assert command("open", "nix")[2].endswith(
+        "unknown study (got 'nix'); allowed: the 6 names that `ablationlab ls` lists\n"
+    )
+
+
 def test_a_name_that_is_not_there_gets_the_nearest(command, results):
     for verb in ("status", "analyze", "run", "open"):
         code, _, errors = command(verb, "bulit")
         assert code == 2
         assert "unknown study (got 'bulit'); did you mean 'built'? (allowed: built)" in errors
+        assert command(verb, "xyz")[2].endswith("unknown study (got 'xyz'); allowed: built\n")
 
 
 def test_status_needs_no_repeated_set_and_names_what_was_sealed_otherwise(command, tmp_path, results):

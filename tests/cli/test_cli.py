@@ -280,7 +280,8 @@ def test_a_wrong_set_is_refused_with_the_nearest_key(cli, study_file):
         (["plan"], "STUDY is missing"),
         (["plan", "study.toml", "--set"], "--set has no value"),
         (["paper", "results"], "--out is missing, or has no value"),
-        (["metrics", "loss"], "one argument too many, or in the wrong order: loss"),
+        (["metrics", "loss"], "`ablationlab metrics` takes no name or path: loss\n"),
+        (["data", "list", "mine"], "`ablationlab data list` takes no name or path: mine\n"),
         (["export", ".", "target"], "is not a run's folder"),
         (["open", "."], "is not a results folder"),
         (["plan", "STUDY", "--device", "gpu"], "--device gpu: a GPU is called cuda here; allowed: auto, cpu, cuda"),
@@ -459,7 +460,7 @@ def test_plan_prints_runs_tokens_flops_parameters_time_and_disk(cli, study_file,
         assert re.search(rf"^{run.id} +{run.seed} *$", output, re.MULTILINE)
         assert f"{run.budget.parameters:,}" in output
     assert "none (baseline)" in output
-    assert "6 runs, each trained by itself; 4,608 tokens" in flat(output)
+    assert "6 runs, each trained alone; 4,608 tokens" in flat(output)
     assert "regime" not in output  # there is one
     assert "FLOP of matrix products" in output
     estimated = (

@@ -71,6 +71,10 @@ def test_a_text_that_is_not_utf8_is_named_with_the_place(tmp_path):
 def test_a_text_that_is_not_there_or_empty_is_named(tmp_path, monkeypatch):
     assert refusal(tmp_path / "no.txt") == f"corpus {tmp_path / 'no.txt'}: no such file or folder"
     assert refusal(tmp_path) == f"corpus {tmp_path}: the folder has no .txt file"
+    (tmp_path / "other.md").touch()
+    (tmp_path / "my.txt").touch()
+    assert refusal(tmp_path / "mi.txt").endswith(f"no such file or folder; did you mean '{tmp_path / 'my.txt'}'?")
+    (tmp_path / "my.txt").unlink()
     assert refusal(Path("/dev/zero")) == "corpus /dev/zero: is neither a file nor a folder"
     (tmp_path / "empty.txt").touch()
     assert refusal(tmp_path / "empty.txt") == f"corpus {tmp_path / 'empty.txt'}: the file is empty"

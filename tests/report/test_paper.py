@@ -596,7 +596,7 @@ def test_a_gain_is_told_with_the_p_that_decides_and_its_interval_as_one_places_o
     assert (gain.low or 0) > 0
     shown = "not shown, p = 0.25, corrected for 8 comparisons of stability"
     intervals = (
-        "Intervals of gains are at 95 %, uncorrected; p is corrected for 8 comparisons of stability and says what is "
+        "Intervals of gains are at 95 %, uncorrected; p is corrected for 8 comparisons of stability and decides what is "
         "shown."
     )
     text = prose(tmp_path)
@@ -616,7 +616,7 @@ def test_intervals_of_effects_are_said_to_be_of_one_test_beside_their_adjusted_p
     large, token = {"token_init_std": 1.0}, {"front": {"place": "token"}}
     regimes = {"token": {"model": token}, "large": {"model": large}, "both": {"model": token | large}}
     results = Results.open(made(tmp_path, made=study(regimes=regimes)))
-    words = "Intervals are 95 % ones of one test, not adjusted; the adjusted p says what is shown."
+    words = "Intervals are 95 % ones of one test, not adjusted; the adjusted p decides what is shown."
     assert results.analysis is not None
     assert results.analysis.interactions is not None
     assert words in Words(interaction_table(results.analysis.interactions).caption)  # the caption on the page

@@ -226,7 +226,7 @@ def test_code_that_cannot_be_run_is_the_only_problem_beside_those_that_it_does_n
 def test_mended_code_is_named_as_another_study(tmp_path):
     code = HEAD + "@lab.optimizer('mine')\ndef mine(step):\n    return step.weights * (1 / 0)\n"
     path = study_with(tmp_path, code, **{"training.optimizer": "mine", "variants": ["none", "rmsnorm"], "seeds": [1]})
-    with pytest.raises(RunFailure, match=r"a mended file is another study: give it another folder with --out"):
+    with pytest.raises(RunFailure, match=r"a corrected file is another study: give it another folder with --out"):
         run(path, tmp_path / "out", workers=1)
     (tmp_path / "mine.py").write_text(code.replace("1 / 0", "1.0"))
     with pytest.raises(PlanError, match=r"Sealed and asked for: use\.mine\.py '\w{12}' -> '\w{12}'\."):
@@ -585,7 +585,7 @@ def test_a_metric_that_raises_costs_its_own_value_alone_and_is_tried_again(tmp_p
     notes = []
     run(path, tmp_path / "out", workers=1, listen=notes.append)
     (note,) = [event.text for event in notes if isinstance(event, Note)]
-    assert "'fragile' has no value on 6 runs" in note
+    assert "'fragile' has no value for 6 runs" in note
     assert "mine.py, line 7, in fragile: FileNotFoundError" in note
     before = Results.open(tmp_path / "out")
     assert all(run.result.metrics["fragile"] is None for run in before.runs)

@@ -25,6 +25,7 @@ from ablationlab.study.plan import (
     open_plan,
     plan_drift,
     run_bytes,
+    run_count,
     seal_plan,
     step_overhead,
 )
@@ -232,6 +233,20 @@ def test_the_study_s_own_runs_are_part_of_the_sweep_and_keep_their_names(plan_of
     assert ids(alone) < ids(plan), "lr = 1e-3 on seeds 1 and 2 is the study itself: trained once"
     assert any(re.fullmatch(r"layernorm-lr0\.01-s2-[0-9a-f]{8}", run_id) for run_id in ids(plan))
     assert any(re.fullmatch(r"none-lr0\.001-s9-[0-9a-f]{8}", run_id) for run_id in ids(plan))
+
+
+@pytest.mark.parametrize(
+    ("changes", "runs"),
+    [
+        ({}, 6),
+        ({"regimes": {"hot": {"training": {"lr": 0.1}}}, "evaluation.gate_seeds": [11, 12, 13]}, 18),
+        ({"sweep": SWEEP}, 36),
+        ({"sweep": {"lr": [1e-2, 1e-1], "seeds": [2, 5]}}, 18),
+        ({"noise": {"init": [1, 2], "data": [1, 3]}}, 15),
+    ],
+)
+def test_runs_are_counted_without_being_made(plan_of, study_table, changes, runs):
+    assert run_count(parse_study(study_table(changes))) == len(plan_of(changes).runs) == runs
 
 
 def test_a_sweep_may_have_seeds_of_its_own(plan_of):

@@ -223,7 +223,7 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
         "shown, and no difference of means unless it is one of logarithms. What is tested does not change."
     ),
     CaveatCode.REFUSED_FOR_DIVERGENCE: (
-        "Not compared, by the registered rule for diverged runs: {runs}. Their divergence counts under stability."
+        "Not compared, following the registered rule for diverged runs: {runs}. Their divergence counts under stability."
     ),
     CaveatCode.OTHER_CORRECTION: "Corrected by Holm's method, not by the registered {registered:method}: see the deviations.",
     CaveatCode.GRID_RATES: (
@@ -250,7 +250,7 @@ _UNDERCOVERAGE: Final[Mapping[str, str]] = {
     ),
     "crossed": (
         "A nominal {level:level} crossed bootstrap over {n:count} seeds and their items covers about {covers:percent} where "
-        "differences between seeds make the noise (simulated); where the items do, it covers more than it says."
+        "differences between seeds make the noise (simulated); where the items do, it covers more than its level."
     ),
 }
 
@@ -377,7 +377,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     ),
     DeviationCode.UNFINISHED_RUNS: "{n_runs} without a value, because they are not finished: {runs:list}.",
     DeviationCode.MISSING_METRIC: (
-        "{about} is registered, but no run has a value of it: its question is not answered."
+        "{about} is registered, but no run has a value for it, so its question is not answered."
     ),
     DeviationCode.NOT_SCORED: "The study names tasks ({tasks:list}), but no run has been scored on them.",
     DeviationCode.SCORED_OTHERWISE: "Not scored as planned: {scored}. No mean over tasks counts such a score.",
@@ -487,12 +487,10 @@ def _scored_otherwise(scored: Mapping[str, Any]) -> str:
 
 _EVALUATION_NOTES: Final[Mapping[EvaluationNoteCode, str]] = {
     EvaluationNoteCode.OTHER_CONDITIONS: "evaluated in another way than the others, and not used: {runs:list}",
-    EvaluationNoteCode.UNSPELLABLE: "{task} was not put as {templates:list}: the vocabulary seems to lack the characters",
-    EvaluationNoteCode.NOT_PLANNED: (
-        "scored besides what was planned, exploratory, and in no mean over tasks: {tasks}"
-    ),
+    EvaluationNoteCode.UNSPELLABLE: "{task} was not asked as {templates:list}: the vocabulary seems to lack the characters",
+    EvaluationNoteCode.NOT_PLANNED: ("scored in addition to the plan: exploratory, and in no mean over tasks: {tasks}"),
     EvaluationNoteCode.OPENED_BY_HARNESS: (
-        "the plan names {groups:list}, which the harness opens by itself: its tasks ({tasks:list}) are all taken as planned"
+        "the plan names {groups:list}, which the harness expands: its tasks ({tasks:list}) are all taken as planned"
     ),
     EvaluationNoteCode.NOT_IN_ITEMS: "not in the item-level statistics ({why}): {runs:list}",
 }
@@ -511,7 +509,7 @@ def evaluation_note(known: EvaluationNote) -> str:
 def effect_intervals(crossed: Interactions) -> str:
     """What the intervals of the effects are, beside p-values that are adjusted."""
     levels = " or ".join(sorted({level(contrast.level) for contrast in crossed.contrasts}))
-    return f"Intervals are {levels} ones of one test, not adjusted; the adjusted p says what is shown."
+    return f"Intervals are {levels} ones of one test, not adjusted; the adjusted p decides what is shown."
 
 
 def interactions(analysis: Analysis, crossed: Interactions) -> str:
@@ -792,8 +790,8 @@ def sensitivity_reasons(gate: Sensitivity | None) -> list[str]:
 
 
 _CONTROLS: Final[Mapping[ControlOutcome, str]] = {
-    "told-apart": "the positive control is told apart from the baseline",
-    "not-told-apart": "the positive control is not told apart from the baseline",
+    "told-apart": "the positive control is distinguished from the baseline",
+    "not-told-apart": "the positive control is not distinguished from the baseline",
     "wrong-direction": "the positive control differs in the wrong direction",
     "not-testable": "the positive control cannot be judged: too few pairs, or none that varies",
     "not-given": "no positive control was given",
@@ -875,7 +873,7 @@ def gain_intervals(gains: Sequence[StabilityGain]) -> str:
     if places == [1]:
         return f"Intervals of gains are at {levels}."
     many = " or ".join(map(count, places))
-    corrected = f"; p is corrected for {many} comparisons of stability and says what is shown" if places else ""
+    corrected = f"; p is corrected for {many} comparisons of stability and decides what is shown" if places else ""
     return f"Intervals of gains are at {levels}, uncorrected{corrected}."
 
 
@@ -1216,7 +1214,7 @@ def _worst(evidence: Evidence) -> str:
     most, interval = f"up to {points} percentage points more of its runs may fail", f"{level(standing.level)} interval"
     if standing.non_inferior:
         return f"{most} ({interval}), within the margin of {percent(standing.margin)}"
-    return f"equal stability ({most} by the {interval}; the margin is {percent(standing.margin)})"
+    return f"equal stability ({most}, {interval}; the margin is {percent(standing.margin)})"
 
 
 def _costs(evidence: Evidence) -> list[str]:
@@ -1529,7 +1527,7 @@ def _against(evidence: Evidence) -> str:
     if evidence.variant_missing:
         parts.append(_only_its_runs(evidence))
     parts += [f"{metric_name(metric)} is registered and was not measured" for metric in evidence.unmeasured]
-    return "; ".join(parts) or "it alone has no value of some runs"
+    return "; ".join(parts) or "it alone has no value for some runs"
 
 
 def _failures(evidence: Evidence) -> list[str]:
@@ -2147,7 +2145,7 @@ def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
     made = f"{several(pairs, 'variant-baseline pair')} {_match(pairs)} in {matching}"
     text = f"Ledger: {made}.{early} Layout: {'; '.join(layouts)}.{_differ(check)}"
     if drift:
-        text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
+        text += " Drift was accepted, so layout and versions were not compared; the history of these runs records it."
     return text
 
 

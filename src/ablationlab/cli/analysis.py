@@ -408,14 +408,16 @@ def compare(
     baseline: Annotated[Path | None, Parameter(help="The reference, if it is not the first one.")] = None,
     metric: Annotated[
         str | None,
-        Parameter(help="Which of the samples' metrics. Default: acc, then exact_match; of a log, its scorer."),
+        Parameter(help="The metric to compare. Default: acc, else exact_match; for a log, its scorer."),
     ] = None,
-    filter_: Annotated[str | None, Parameter(name="--filter", help="Which filter, if samples have several.")] = None,
+    filter_: Annotated[
+        str | None, Parameter(name="--filter", help="The filter to use, if the samples have several.")
+    ] = None,
     allow_unpaired: Annotated[
         bool, Parameter(negative="", help="Leave out tasks and items that do not pair, and say how many.")
     ] = False,
     smallest_effect: Annotated[float | None, Parameter(help="Smallest difference in the metric that matters.")] = None,
-    alpha: Annotated[float, Share, Parameter(help="1 - level of the intervals.")] = 0.05,
+    alpha: Annotated[float, Share, Parameter(help="One minus the level of the intervals.")] = 0.05,
     correction: Annotated[
         Literal["holm", "bonferroni", "benjamini-hochberg"],
         Parameter(help="The correction over all tasks and comparisons."),
@@ -470,9 +472,9 @@ def trend(
         str | None, Parameter(help="The variant, compared with each study's baseline. Default: the only one.")
     ] = None,
     metric: Annotated[str | None, Parameter(help="The metric. Default: the primary one.")] = None,
-    regime: Annotated[str, Parameter(help="Which regime.")] = "default",
+    regime: Annotated[str, Parameter(help="The regime.")] = "default",
     by: Annotated[
-        Literal["parameters", "tokens", "matmul_flops"], Parameter(help="What the size of a study is.")
+        Literal["parameters", "tokens", "matmul_flops"], Parameter(help="What to use as the size of a study.")
     ] = "parameters",
     at: Annotated[float | None, Parameter(help="Predict the effect at this size, such as 1.3e9.")] = None,
     level: Annotated[float, Share, Parameter(help="Level of the intervals.")] = 0.95,

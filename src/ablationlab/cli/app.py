@@ -26,7 +26,7 @@ from cyclopts import (
 
 from ablationlab import __version__
 from ablationlab.cli import analysis, browse, data, instrument, report, study
-from ablationlab.cli.common import FAILED, OK, USAGE
+from ablationlab.cli.common import FAILED, OK, USAGE, takes_arguments
 from ablationlab.cli.stopping import leave_if_stopped
 from ablationlab.core.errors import AblationLabError, RunFailure
 from ablationlab.core.format import printable
@@ -148,10 +148,11 @@ def _usage(error: CycloptsError) -> str:
         if error.argument.index is not None:  # as the usage names it
             return f"{error.argument.name.removeprefix('--').upper()} is missing"
         return f"{error.argument.name} {'is missing, or ' if error.argument.required else ''}has no value"
-    if isinstance(error, UnusedCliTokensError):
-        return f"one argument too many, or in the wrong order: {' '.join(error.unused_tokens or ())}"
-    if isinstance(error, ArgumentOrderError):
-        return f"one argument too many, or in the wrong order: {error.token}"
+    if isinstance(error, UnusedCliTokensError | ArgumentOrderError):
+        given = error.token if isinstance(error, ArgumentOrderError) else " ".join(error.unused_tokens or ())
+        if error.target is not None and not takes_arguments(error.target):
+            return f"`{' '.join(['ablationlab', *(error.command_chain or ())])}` takes no name or path: {given}"
+        return f"one argument too many, or in the wrong order: {given}"
     if isinstance(error, UnknownOptionError):
         given = (error.token.keyword or error.token.value).partition("=")[0]
         options = [name for argument in error.argument_collection for name in argument.names if name.startswith("--")]

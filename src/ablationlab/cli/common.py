@@ -55,6 +55,11 @@ def _arguments(verb: Callable[..., int]) -> Iterator[str]:
             yield name if required else f"[{name}]"
 
 
+def takes_arguments(verb: Callable[..., object]) -> bool:
+    """Whether a verb takes anything but options."""
+    return any(given.kind is not given.KEYWORD_ONLY for given in inspect.signature(verb).parameters.values())
+
+
 #: Exit codes.
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 

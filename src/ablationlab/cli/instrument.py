@@ -43,7 +43,7 @@ def replicate(
 
     Runs the table's study first, unless --results names a folder that has it; finished runs are not trained again.
     Figures are compared as means of small samples (Welch's interval, or a prediction interval if no spread is
-    published); directions by the corrected test of the analysis. Writes replication.json into the results folder. You
+    published). Directions are judged by the analysis's corrected test. Writes replication.json into the results folder. You
     can add a table of your own as a TOML file (docs/replication.md).
     """
     from ablationlab.instrument.replication import check_study, load_table, names, study_path, table_path

@@ -68,7 +68,7 @@ def plan(
     price: Annotated[float | None, Positive, Parameter(group=ELSEWHERE, help="Dollars per GPU-hour.")] = None,
     budget: Annotated[
         str | None,
-        Parameter(group=ELSEWHERE, help="GPU-hours (3000) or money ('$9000'): says how many seeds it buys."),
+        Parameter(group=ELSEWHERE, help="GPU-hours (3000) or money ('$9000'): shows how many seeds it buys."),
     ] = None,
     sd: Annotated[
         float | None,

@@ -1,4 +1,4 @@
-"""Train a study under a torchrun of your own, on one machine or on many:
+"""Train a study under a torchrun that you start, on one machine or on many:
 
     torchrun --nproc-per-node 8 -m ablationlab.cli.torchrun STUDY [--out FOLDER] [--set KEY=VALUE]... [--device cuda]
 

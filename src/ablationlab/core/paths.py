@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ablationlab.core.errors import did_you_mean
+from ablationlab.core.errors import nearest
 
 
 def real_path(path: Path) -> Path:
@@ -22,9 +22,15 @@ def with_home(path: str) -> Path:
 
 def did_you_mean_beside(path: Path) -> str:
     """Behind a message that *path* is not there: ``; did you mean 'results/mine'?``, if that one is."""
+    guess = nearest_beside(path)
+    return f"; did you mean '{path.with_name(guess)}'?" if guess else ""
+
+
+def nearest_beside(path: Path) -> str | None:
+    """The name in the folder of *path* that is most like its own."""
     with suppress(OSError):
-        return did_you_mean(str(path), sorted(str(other) for other in path.parent.iterdir()))
-    return ""
+        return nearest(path.name, sorted(other.name for other in path.parent.iterdir()))
+    return None
 
 
 def user_path(path: str, folder: Path = Path()) -> Path:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
 from ablationlab.core.format import count, number
+from ablationlab.core.paths import did_you_mean_beside
 from ablationlab.data.documents import open_documents
 from ablationlab.data.overlap import SplitCorpus, find_overlap
 from ablationlab.data.prepare import SHARD_TOKENS, prepare
@@ -318,7 +319,7 @@ def _read(corpus: str) -> tuple[str, str, str, list[tuple[str, int]]]:
 
 def _text_files(path: Path) -> list[Path]:
     if not path.exists():
-        raise DataError(f"corpus {path}: no such file or folder")
+        raise DataError(f"corpus {path}: no such file or folder{did_you_mean_beside(path)}")
     if path.is_file():
         return [path]
     if not path.is_dir():

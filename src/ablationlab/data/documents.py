@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ablationlab.core.errors import DataError
-from ablationlab.core.paths import user_path
+from ablationlab.core.paths import did_you_mean_beside, user_path
 from ablationlab.data.sources import SOURCES, Source, fetch
 from ablationlab.records.settings import looks_like_path
 from ablationlab.records.storage import content_hash, parse_json
@@ -48,7 +48,7 @@ def files_of(path: Path) -> list[Path]:
         where = error.filename or path
         raise DataError(f"{where}: cannot be read ({error.strerror}); no file is skipped silently") from error
     if not there:
-        raise DataError(f"{path}: no such file or folder")
+        raise DataError(f"{path}: no such file or folder{did_you_mean_beside(path)}")
     if path.is_file():
         if not path.name.endswith(ENDINGS):
             raise DataError(f"{path}: unsupported kind of file; supported: {', '.join(ENDINGS)}")

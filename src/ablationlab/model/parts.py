@@ -322,12 +322,9 @@ def _side_by_side(even: Tensor, odd: Tensor) -> Tensor:
 
 
 class RotaryPositions(PositionScheme):
-    """Queries and keys are turned, pair by pair, by angles that grow with the position (Su et al. 2021):
-
-        (x₁, x₂) → (x₁ cos a - x₂ sin a, x₂ cos a + x₁ sin a),   a = t · base^(-2i/n)
-
-    over the first n = fraction · d_head numbers of a head; number i is paired with number i + n/2, as in GPT-NeoX and Llama.
-    """
+    """Queries and keys are turned, pair by pair: (x₁, x₂) → (x₁ cos a - x₂ sin a, x₂ cos a + x₁ sin a), by the angle
+    a = t · base^(-2i/n) at position t, over the first n = fraction · d_head numbers of a head (Su et al. 2021). Number i is
+    paired with number i + n/2, as in GPT-NeoX and Llama."""
 
     rotates = True
 

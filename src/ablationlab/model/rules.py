@@ -1,17 +1,7 @@
 """Optimizers and learning-rate schedules by name, each as its formula. Importing this loads no torch.
 
-State is flat: row r of ``x_RP`` holds all parameters of run r, so that one element-wise pass updates the whole stack. With
-learning rate η, weight decay λ, gradient g (clipped) and state m, v that starts at zero:
-
-    adamw   m = β₁m + (1-β₁)g;  v = β₂v + (1-β₂)g²;  θ = θ(1-ηλ) - η m̂ / (sqrt(v̂) + ε)    Loshchilov & Hutter 2019
-    adam    the same with λ = 0, of g + λθ                                                    Kingma & Ba 2015
-    lion    θ = θ(1-ηλ) - η sign(β₁m + (1-β₁)g);  m = β₂m + (1-β₂)g                           Chen et al. 2023
-    sgd     m = μm + g + λθ;  θ = θ - ηm                                                      Polyak 1964
-    muon    m = μm + (1-μ)g;  θ = θ(1-ηλ) - 0.2 η sqrt(max(A, B)) NS(μm + (1-μ)g)             Jordan et al. 2024
-            for the A x B matrices of the blocks, adamw for the rest
-
-where m̂ = m / (1-β₁ᵏ) and v̂ = v / (1-β₂ᵏ). NS makes all singular values about 1, and the factor gives an update the size of
-AdamW's (Liu et al. 2025), so that both have the same η and λ.
+State is flat: row r of ``x_RP`` holds all parameters of run r, so that one element-wise pass updates the whole stack. In the
+formulas η is the learning rate, λ the weight decay and g the clipped gradient; the state m, v starts at zero.
 """
 
 from __future__ import annotations
@@ -73,7 +63,7 @@ def decay_steps(training: TrainingConfig, steps: int) -> int:
 
 
 def inverse_sqrt(training: TrainingConfig, step: int, steps: int) -> float:
-    """The same warmup, then sqrt(warmup / k); ``final_lr`` has no say (Vaswani et al. 2017)."""
+    """The same warmup, then sqrt(warmup / k); ``final_lr`` is not used (Vaswani et al. 2017)."""
     if step <= training.warmup:
         return step / training.warmup
     return math.sqrt(max(1, training.warmup) / step)
@@ -226,6 +216,8 @@ def _moved(step: OptimizerStep, lr: Tensor, direction: Tensor) -> Tensor:
 
 
 def adamw(step: OptimizerStep) -> Tensor:
+    """m = β₁m + (1-β₁)g; v = β₂v + (1-β₂)g²; θ = θ(1-ηλ) - η m̂ / (sqrt(v̂) + ε), where m̂ = m / (1-β₁ᵏ) and v̂ = v / (1-β₂ᵏ) at
+    step k (Loshchilov & Hutter 2019)."""
     (beta1, beta2), m, v = step.training.betas, step.state["m"], step.state["v"]
     m.lerp_(step.gradient, 1 - beta1)
     v.mul_(beta2).addcmul_(step.gradient, step.gradient, value=1 - beta2)
@@ -234,11 +226,13 @@ def adamw(step: OptimizerStep) -> Tensor:
 
 
 def adam(step: OptimizerStep) -> Tensor:
+    """AdamW of g + λθ instead of g, with λ = 0 in the last formula (Kingma & Ba 2015)."""
     coupled = step.gradient + step.decay * step.weights
     return adamw(replace(step, gradient=coupled, decay=step.decay * 0))
 
 
 def lion(step: OptimizerStep) -> Tensor:
+    """θ = θ(1-ηλ) - η sign(β₁m + (1-β₁)g); m = β₂m + (1-β₂)g (Chen et al. 2023)."""
     (beta1, beta2), m = step.training.betas, step.state["m"]
     direction = m.lerp(step.gradient, 1 - beta1).sign()
     m.lerp_(step.gradient, 1 - beta2)
@@ -246,12 +240,19 @@ def lion(step: OptimizerStep) -> Tensor:
 
 
 def sgd(step: OptimizerStep) -> Tensor:
+    """m = μm + g + λθ; θ = θ - ηm (Polyak 1964)."""
     m = step.state["m"]
     m.mul_(step.training.momentum).add_(step.gradient + step.decay * step.weights)
     return step.weights - step.lr * m
 
 
 def muon(step: OptimizerStep) -> Tensor:
+    """m = μm + (1-μ)g; θ = θ(1-ηλ) - 0.2 η sqrt(max(A, B)) NS(μm + (1-μ)g) for the A x B matrices of the blocks, AdamW for
+    the rest (Jordan et al. 2024).
+
+    NS makes all singular values about 1, and the factor gives an update the size of AdamW's (Liu et al. 2025), so that both
+    have the same η and λ.
+    """
     import torch
 
     from ablationlab.model.orthogonal import orthogonalized

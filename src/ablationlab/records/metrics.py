@@ -369,6 +369,7 @@ _WHOLE = {
     "macro_accuracy_fewshot": "few-shot macro accuracy",
     "mean_task_accuracy_fewshot": "few-shot mean task accuracy",
     "ece": "calibration error (ECE)",
+    "next_token_accuracy": "next-token accuracy",
 }
 
 

@@ -446,7 +446,7 @@ class DataConfig(Frozen):
     """Which text, how it becomes tokens, and the share of its end that is held out.
 
     ``corpus = "mixture"`` draws samples from several prepared corpora (names or folders), by the weights of ``mixture``;
-    ``overlap`` says what becomes of training text that they have in common, or that stands in what is held out.
+    ``overlap`` says what to do with training text that they have in common, or that is also held out.
     """
 
     corpus: str = "tiny-shakespeare"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from ablationlab.records.settings import Study
 
 STUDIES, RESULTS = Path("studies"), Path("results")
+#: Studies that a message names if none is like the name that was given; more are counted.
+_MOST_NAMED = 5
 
 
 def default_folder(study: Study) -> Path:
@@ -30,7 +33,7 @@ def find_study(given: Path) -> Path:
     for place in places:
         if place.exists():
             return place
-    raise StudyError(str(given), [Problem.unknown("", "study", name, _names([*_files(), *_folders()]))])
+    raise _unknown(given, _names([*_files(), *_folders()]))
 
 
 def find_results(given: Path) -> Path:
@@ -47,8 +50,16 @@ def find_results(given: Path) -> Path:
             return _folder_of(file)
     known = _names([*_folders(), *_files()])
     if known:
-        raise StudyError(str(given), [Problem.unknown("", "study", given.name, known)])
+        raise _unknown(given, known)
     return given
+
+
+def _unknown(given: Path, known: Sequence[str]) -> StudyError:
+    """No study has that name: those most like it, or, where none is, how many there are."""
+    problem = Problem.unknown("", "study", given.name, known)
+    if problem.nearest is None and len(known) > _MOST_NAMED:
+        problem = replace(problem, allowed=f"the {len(known)} names that `ablationlab ls` lists")
+    return StudyError(str(given), [problem])
 
 
 def folder_without_code(study: Path) -> Path | None:

@@ -117,7 +117,7 @@ def study_cells(
         maker.cell(DEFAULT_REGIME, triple[0], name, role="noise", streams=triple)
         for triple in (study.noise.cells() if study.noise is not None else ())
         for name in study.variants
-        if not (len(set(triple)) == 1 and triple[0] in study.seeds)  # such a run is the study's own
+        if not _is_own(triple, study.seeds)
     ]
     if study.evaluation.tasks:
         from ablationlab.tasks import check_tasks
@@ -142,6 +142,25 @@ def _check_size(study: Study) -> None:
             f"{count(len(study.variants))} variants x {count(seeds)} seeds, with every regime, rate and gate seed, make "
             f"about {count(runs)} runs; a study may have {count(MOST_RUNS)}. Divide it into several"
         )
+
+
+def run_count(study: Study) -> int:
+    """How many runs `study_cells` makes of a study, without making them."""
+    regimes, own = len(study.regime_names()), set(study.seeds)
+    apart = [triple for triple in (study.noise.cells() if study.noise is not None else ()) if not _is_own(triple, own)]
+    total = len(study.variants) * (regimes * len(own) + len(apart)) + regimes * len(study.evaluation.gate_seeds)
+    if study.sweep is not None:
+        (model, training), seeds = study.in_regime(DEFAULT_REGIME), study.sweep_seeds()
+        for name, variant in variants_of(study).items():
+            rates = study.sweep.rates(name)
+            there = own.intersection(seeds) if variant.on(model).training.get("lr", training.lr) in rates else ()
+            total += len(rates) * len(seeds) - len(there)
+    return total
+
+
+def _is_own(triple: tuple[int, int, int], seeds: Collection[int]) -> bool:
+    """Whether a run of the noise study is one that the study has anyway."""
+    return len(set(triple)) == 1 and triple[0] in seeds
 
 
 def _contexts(cells: Sequence[PlannedRun]) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ablationlab.core.errors import Problem, StudyError
 from ablationlab.core.meanings import meanings
-from ablationlab.core.paths import user_path
+from ablationlab.core.paths import nearest_beside, user_path
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import PARTS
@@ -127,10 +127,10 @@ def starter(
     problems = []
     if len(arms) < 2:
         problems.append(Problem("variants", f"name a change to compare with the baseline {baseline!r}", repr(arms[0])))
-    if looks_like_path(corpus) and not user_path(corpus, folder).exists():
-        problems.append(
-            Problem("corpus", "no such file or folder", repr(corpus), "a path, or a name of `ablationlab data list`")
-        )
+    if looks_like_path(corpus) and not (path := user_path(corpus, folder)).exists():
+        guess, allowed = nearest_beside(path), "a path, or a name of `ablationlab data list`"
+        like = str(Path(corpus).with_name(guess)) if guess else None
+        problems.append(Problem("corpus", "no such file or folder", repr(corpus), allowed, like))
     if problems:
         raise StudyError("the study of these answers", problems)
     own = any("=" in arm for arm in arms)

@@ -34,7 +34,7 @@ def test_a_small_gain_in_loss_does_not_outweigh_calibration_and_accuracy():
     assert found.secondaries == ("next_token_accuracy/default/layernorm:none",)
     advice = words_of(made, (LOSS, ECE, ACCURACY)).recommendation
     assert "token ECE" in advice
-    assert "next token accuracy" in advice
+    assert "next-token accuracy" in advice
 
 
 def test_a_variant_that_always_spikes_is_no_tie():

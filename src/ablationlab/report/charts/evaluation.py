@@ -370,7 +370,7 @@ def temperature(results: Results) -> tuple[Figure, ...]:
                 title="Loss against temperature",
                 sentences=(
                     "One line per run.",
-                    "Ticks below: each run's best temperature, if the curve holds it.",
+                    "Ticks below: each run's best temperature, if it lies on the curve.",
                     "At 1 (dashed) the model is as trained.",
                 ),
                 alt="Validation loss against softmax temperature, by variant.",

@@ -234,7 +234,7 @@ def hash_table(results: Results) -> Table:
     ]
     what = "the shared initial weights" if all_unlike else "the data order and the shared initial weights"
     note = (
-        "Where runs differ in length, so do their data orders: what pairs share stands above."
+        "Where runs differ in length, so do their data orders: what pairs share is listed above."
         if any(unlike.values())
         else ""
     )

@@ -80,7 +80,7 @@ def _methods(rates: ComparisonRates, validation: Validation) -> Table:
     names = list(next((m.simulated for m in rates.methods), {}))
     rows = []
     for part in rates.methods:
-        what = "p at most alpha" if part.kind == "test" else "interval leaves out 0"
+        what = "p at most alpha" if part.kind == "test" else "interval excludes 0"
         simulated = tuple(percent(part.simulated.get(name), 1) for name in names)
         rows.append((part.method, what, in_words(part.rate), *simulated, _unavailable(part)))
     title = f"Every test and interval on {rates.id}: observed beside simulated ({_studies(validation)})"
@@ -172,8 +172,8 @@ def validation_summary(validation: Validation) -> tuple[str, ...]:
         )
     for gain in validation.gains:
         lines.append(
-            f"Stability gain of {gain.variant} against {gain.reference}: leaves out 0 in {in_words(gain.excludes_zero)}; "
-            f"{gain.unstable_runs} of {gain.runs} runs were unstable."
+            f"Stability gain of {gain.variant} against {gain.reference}: its interval excludes 0 in "
+            f"{in_words(gain.excludes_zero)}; {gain.unstable_runs} of {gain.runs} runs were unstable."
         )
     lines += map(_detection, validation.doses)
     return (*lines, *_notes(validation))
@@ -213,7 +213,7 @@ def _notes(validation: Validation) -> Iterator[str]:
     """What is not as it was registered, and what was set aside."""
     yield from map(wording.deviation, validation.deviations)
     if validation.incomplete:
-        yield f"Set aside, for a run is not finished: {several(validation.incomplete, 'study', 'studies')}."
+        yield f"Set aside because a run is not finished: {several(validation.incomplete, 'study', 'studies')}."
     if validation.left_over:
         yield f"Not used, after the last whole study: {several(validation.left_over, 'seed')}."
     if validation.diverged_runs:

@@ -186,7 +186,7 @@ def _families(analysis: Analysis) -> str:
     roles = {comparison.role for comparison in analysis.comparisons}
     words = [text for role, text in _FAMILIES.items() if role in roles]
     if any(comparison.family == TIMED for comparison in analysis.comparisons):
-        words.append("speeds, apart from the rest")
+        words.append("speeds, a family of their own")
     return f" Families: {'; '.join(words)}." if len(words) > 1 else ""
 
 
@@ -200,7 +200,7 @@ def _legend(analysis: Analysis) -> Text:
     return Text(
         plain(
             f"Difference = variant − reference{_pairing(analysis)} ({'; '.join(methods)}). An interval is at the level of "
-            f"its adjusted p: it excludes 0 just where a difference is shown.{_families(analysis)}{_logs(analysis)} Every "
+            f"its adjusted p: it excludes 0 exactly where a difference is shown.{_families(analysis)}{_logs(analysis)} Every "
             "method, effect size and caveat is in analysis.json."
         )
     )
@@ -359,21 +359,24 @@ def power_table(power: StudyPower) -> Table:
 def power_view(power: StudyPower) -> Iterator[RenderableType]:
     """Seeds for 80 and 90 % power, and notes. What the planned seeds show is simulated (`decision_view`)."""
     planned = len(power.study.seeds)
-    if power.rows:
+    known = any(row.plan is not None or row.items is not None for row in power.rows)
+    if known:
         yield power_table(power).terminal()
         yield Text(
-            "Seeds for a two-sided paired t-test to see the smallest effect with 80 or 90 % power; alpha is what p must "
-            "reach by the rules of its family if nothing else is true: primaries share it, a secondary has what its primary "
-            "passes on, a guard costs none. Conservative: for 80 %, at the upper "
-            "bound of the pilot's SD. Equivalence: to show, with 80 % power, that no difference is as large as the effect. "
-            f"Seen at {planned}: the effect that the planned seeds see with 80 % power."
+            "Seeds: how many a two-sided paired t-test needs to detect the smallest effect with 80 or 90 % power. Alpha: the "
+            "level that p must reach in its family in the worst case. Primaries share it, a secondary gets what its primary "
+            "passes on, and guards are not corrected. Conservative: for 80 %, at the upper bound of the pilot's SD. "
+            "Equivalence: to show, with 80 % power, that no difference is as large as the effect. "
+            f"Seen at {planned}: the effect that the planned seeds detect with 80 % power."
         )
+    else:
+        yield from map(Text, power.notes)
     if power.detectable is not None:
         yield Text(
             f"\nIn SDs of the deltas, {planned} pairs detect {fixed(power.detectable[0.8], 2)} with 80 % and "
             f"{fixed(power.detectable[0.9], 2)} with 90 % power (alpha {setting(power.alpha)}, one test)."
         )
-    if power.notes:
+    if known and power.notes:
         yield _lines("Mind", power.notes)
 
 
@@ -456,4 +459,4 @@ def run_probes_view(title: str, lines: Sequence[ProbeLine]) -> Iterator[Renderab
         title = f"{title}, from step {min(steps)} to {max(steps)}"
         yield Table.simple(title, ["probe", "measure", "of", *heads], rows, heads).terminal()
     for name, (step, error) in failures(lines).items():
-        yield Text(f"{name} failed at step {step} and was off from then on: {error}")
+        yield Text(f"{name} failed at step {step} and was switched off: {error}")

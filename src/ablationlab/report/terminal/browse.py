@@ -35,6 +35,7 @@ from ablationlab.study.places import (
     folder_without_code,
     unchecked_tables,
 )
+from ablationlab.study.plan import run_count
 from ablationlab.tasks.request import is_file
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
                 waiting.append((_shown(file, folder), "", f"{len(error.problems)} problem(s): ablationlab plan {file}"))
             continue
         if not {real_path(base / default_folder(study)) for base in (Path(), folder)} & planned:
-            waiting.append((_shown(file, folder), count(_run_count(study)), study.question))
+            waiting.append((_shown(file, folder), count(run_count(study)), study.question))
     room = max(20, width - 12 - max((len(file) for file, _, _ in waiting), default=0))
     waiting = [
         (file, runs, text if len(text) <= room else f"{text[: room - 1].rstrip()}…") for file, runs, text in waiting
@@ -156,10 +157,6 @@ def _decisions(results: Results) -> str:
     return ", ".join(
         f"{SHORT_DECISIONS[decision]}\N{NO-BREAK SPACE}({count(len(names))})" for decision, names in decided.items()
     )
-
-
-def _run_count(study: Study) -> int:
-    return len(study.variants) * len(study.seeds) * len(study.regime_names())
 
 
 def _shown(path: Path, folder: Path) -> str:
@@ -356,7 +353,7 @@ def diff_view(a: Place, b: Place) -> Iterator[RenderableType]:
         if a.results is None or b.results is None:
             lone = a if a.study is None else b
             raise AblationLabError(
-                f"{lone.path} is the analysis of a table: it can be compared with other results only"
+                f"{lone.path} is the analysis of a table: it can only be compared with other results"
             )
         yield Text("Settings: not known for a table.")
     else:

@@ -106,7 +106,7 @@ def _hours(value: float) -> str:
 
 
 def _dollars(value: float) -> str:
-    return f"${fixed(value, 0 if value >= 10 else 2)}"
+    return "<$0.01" if 0 < value < 0.01 else f"${fixed(value, 0 if value >= 10 else 2)}"
 
 
 def _wall(hours: float) -> str:
@@ -121,9 +121,11 @@ def _cost(outlook: Outlook, chosen: LayoutCost, money: Money) -> str:
         if not chosen.change
         else f"As written the study does not fit. What would, with {chosen.change}, which is a change of the study"
     )
+    cost = _dollars(chosen.gpu_hours * money.price)
+    cost = cost if cost[0] == "<" else f"about {cost}"
     text = (
         f"\n{first}: {chosen.placed.layout}: {_hours(chosen.gpu_hours)} GPU-hours, {_wall(chosen.wall_hours)} on "
-        f"{outlook.hardware}, about {_dollars(chosen.gpu_hours * money.price)} at ${setting(money.price)} per GPU-hour "
+        f"{outlook.hardware}, {cost} at ${setting(money.price)} per GPU-hour "
         f"({whose}).\n"
     )
     other = outlook.sooner

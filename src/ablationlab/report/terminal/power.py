@@ -71,7 +71,7 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
     ).terminal()
     yield Text(
         "Training in units of the planned one. Gain: percentage points of adopt at +1 per further unit. Items cost no "
-        "training. Steps change the SD and the share of runs that break, which only runs of that length tell: give "
+        "training. Steps change the SD and the share of runs that break, which only runs of that length can show: give "
         "a pilot of another length as a second --from."
     )
 

@@ -144,7 +144,7 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
     how, corpus = plan.execution, plan.corpus
     most = max(map(len, plan.stacks))
     stacks = counted(len(plan.stacks), "stack")
-    together = f", up to {most} trained together in one program ({stacks})" if most > 1 else ", each trained by itself"
+    together = f", up to {most} trained together in one program ({stacks})" if most > 1 else ", each trained alone"
     return plain(
         f"{count(len(plan.runs))} runs{together}; "
         f"{amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"

@@ -159,8 +159,8 @@ def refuse_failures(plan: Plan, failures: dict[int, str]) -> None:
         mended = [code.name for code in plan.study.use if any(f"{code.name}, line " in line for line in lines)]
         if mended:
             again = (
-                f"the plan is sealed with {', '.join(mended)} as it was, so a mended file is another study: give it another "
-                "folder with --out"
+                f"the plan is sealed with {', '.join(mended)} as it was, so a corrected file is another study: give it "
+                "another folder with --out"
             )
         raise RunFailure(f"some runs were not trained; {again}\n  " + "\n  ".join(lines))
 

@@ -5,7 +5,7 @@ A Pre-LN block is x' = x + attention(LN(x)), y = x' + mlp(LN(x')), so that the g
     ‖dL/dx‖ <= ‖dx'/dx‖ · ‖dy/dx'‖ · ‖dL/dy‖.
 
 LN's Jacobian has norm 1/σ_x (σ_x: standard deviation of the vector over its features), and a random d₁ × d₂ matrix of
-standard deviation σ has norm about σ (√d₁ + √d₂). With these (activation taken for the identity, gain 1):
+standard deviation σ has norm about σ (√d₁ + √d₂). With these (activation treated as the identity, gain 1):
 
     ‖dy/dx'‖ <= 1 + σ₁ σ₂ (√d + √d_mlp)² / σ_x'
     ‖dx'/dx‖ <= 1 + σ_O σ_V (2√d)² ‖A‖ / σ_x
