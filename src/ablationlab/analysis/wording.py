@@ -552,11 +552,11 @@ def pair_difference(comparison: Comparison, delta: float) -> str:
     return difference(delta, log=True).text if comparison.transform == "log" else number(delta, 4, sign=True)
 
 
-def arm_text(comparison: Comparison, arm: str) -> str:
-    """``mean ± SD`` of an arm over its pairs; ``median 3.18`` where a few runs make its mean what it is."""
+def arm_text(comparison: Comparison, arm: str, *, as_median: bool = False) -> str:
+    """``mean ± SD`` of an arm over its pairs; ``median 3.18`` if *as_median*, or where a few runs make its mean what it is."""
     if arm in comparison.unstable_means:
         return filled("median {median:number}", comparison.unstable_means[arm].details)
-    if is_skewed(comparison, arm):
+    if comparison.pairs and (as_median or is_skewed(comparison, arm)):
         return f"median {medians_of(comparison)[arm == comparison.variant]}"
     if arm == comparison.reference:
         return mean_sd(comparison.reference_mean, comparison.reference_sd)
