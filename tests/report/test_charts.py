@@ -753,7 +753,8 @@ def test_settings_that_regimes_cross_are_drawn_together(tmp_path):
     assert len(cells) == 8
     found = results.analysis.comparison("validation_loss", "large", "rmsnorm", "none")
     assert cells["rmsnorm", "1.0", "place sum"] == pytest.approx(found.delta)
-    assert difference_of(found).text in {row["change"] for row in drawn.data["table0"]}
+    shown = next(row for row in drawn.data["table0"] if row["change"] == difference_of(found).text)
+    assert (shown["low"], shown["high"]) == (found.main_interval.low, found.main_interval.high)
     svg_of(drawn.spec())
 
 

@@ -583,6 +583,11 @@ class StabilityGain(Gain):
     outcome: StabilityOutcome = "not-tested"
     caveats: tuple[Caveat, ...] = ()
 
+    @property
+    def contradicted(self) -> bool:
+        """Whether its interval, which is not corrected, excludes 0 and the test that decides shows no difference."""
+        return self.outcome == "not-shown" and self.low is not None and not self.low <= 0 <= (self.high or 0.0)
+
 
 class UsableRates(StoredValue):
     """The longest row of neighbouring rates of the sweep at which no run of a variant was unstable; null: there is none."""
