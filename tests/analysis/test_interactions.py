@@ -416,7 +416,12 @@ def test_an_interval_of_an_effect_excludes_0_in_its_table_just_where_the_adjuste
     one, p = paired_t_interval(values, level=0.95), scipy_stats.ttest_1samp(values, 0).pvalue
     update = {
         "values": tuple(SeedValue(seed=seed, value=value) for seed, value in enumerate(values)),
-        **{"n": 4, "estimate": one.estimate, "low": one.low, "high": one.high, "p": p, "p_adjusted": 2 * p},
+        "n": 4,
+        "estimate": one.estimate,
+        "low": one.low,
+        "high": one.high,
+        "p": p,
+        "p_adjusted": 2 * p,
     }
     contrasts = (found.contrasts[0].model_copy(update=update),)
     table = interaction_table(found.model_copy(update={"contrasts": contrasts}))

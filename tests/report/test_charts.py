@@ -243,6 +243,16 @@ def test_charts_of_power_of_many_regimes_share_one_caption_with_every_level(tmp_
     assert ["0.013" in figure.printed_caption for figure in drawn] == [False, True, False]  # on paper each stands alone
 
 
+def test_charts_of_the_regime_that_decides_stand_before_those_that_are_exploratory(tmp_path: Path):
+    criteria = [{"metric": "validation_loss", "regime": "hot", "role": "primary", "smallest_effect": 0.05}]
+    results = made(tmp_path, regimes={"hot": {"training": {"lr": 0.01}}}, criteria=criteria)
+    assert results.regimes == ("default", "hot")
+    for drawn in (paired.differences(results), paired.slopes(results), power.power(results)):
+        regimes = [figure.regime for figure in drawn if "loss" in figure.title.lower()]
+        assert regimes[0] == "hot"
+        assert set(regimes) <= {"hot", "default"}
+
+
 def test_power_is_the_statistics_own(results: Results):
     figure = power.power(results)[0]
     part = results.analysis.power[0]

@@ -611,8 +611,10 @@ def test_a_gain_is_told_with_the_p_that_decides_and_its_interval_as_one_places_o
     assert f"{intervals} A thin, dashed bar {contradicted}" in Words(plane.caption)
     rows = [row for rows in plane.data.values() for row in rows if "gain_low" in row]
     assert {row["regime"] for row in rows if row["contradicted"]} == {"default"}
-    cells = [cell.text for table in (gain_table(analysis), stability_table(analysis)) for row in table.rows for cell in row]
-    assert sum(text.endswith("†") or text.endswith("†)") for text in cells) == 4
+    cells = [
+        cell.text for table in (gain_table(analysis), stability_table(analysis)) for row in table.rows for cell in row
+    ]
+    assert sum(text.endswith(("†", "†)")) for text in cells) == 4
     page = Words(html.unescape(page_html(results, tmp_path)))
     assert f"{intervals} †: {contradicted}" in page
     assert "McNemar p, uncorrected" in page

@@ -40,10 +40,12 @@ def power(results: Results) -> tuple[Figure, ...]:
         return ()
     known = [(part, comparison) for part in analysis.power if (comparison := results.comparison(part.comparison))]
     known = [(part, comparison) for part, comparison in known if not comparison.told_by_medians]
+    if not known:
+        return ()
     # The page puts the charts of many regimes under one caption.
     together = _lines_show(known, results.baseline)
     made = []
-    for regime in results.regimes:
+    for regime in results.deciding_first:
         kept = Tables()
         lines: list[dict[str, Any]] = []
         observed: list[dict[str, Any]] = []

@@ -160,8 +160,8 @@ def _plane(
             x2=alt.X2("gain_high:Q"),
             y=alt.Y("cost:Q"),
             color=colour,
-            strokeDash=alt.condition("datum.contradicted", alt.value([2, 5]), alt.value([1, 0])),
-            strokeWidth=alt.condition("datum.contradicted", alt.value(0.9), alt.value(1.6)),
+            strokeDash=alt.StrokeDashValue([1, 0], condition={"test": "datum.contradicted", "value": [2, 5]}),
+            strokeWidth=alt.StrokeWidthValue(1.6, condition={"test": "datum.contradicted", "value": 0.9}),
         ),
         base.mark_rule(strokeWidth=1.6 if crowded else 3, opacity=0.9).encode(
             x=alt.X("gain:Q"), y=alt.Y("bar_low:Q"), y2=alt.Y2("bar_high:Q"), color=colour

@@ -180,7 +180,7 @@ class _Ends(NamedTuple):
 
 
 def _ends(results: Results, variant: str, regime: str) -> _Ends | None:
-    """The mean final loss of an arm's runs that have one; the median where a run was unstable, since few may make the mean."""
+    """The mean final loss of an arm's runs that have one; the median where a run was unstable, as few may make the mean."""
     runs = (run for run in results.compared if (run.variant, run.regime) == (variant, regime))
     finals = [loss for run in runs if (loss := run.metric("validation_loss")) is not None]
     if not finals:

@@ -8,7 +8,16 @@ from functools import partial
 from statistics import fmean, median, stdev
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, is_skewed, listed, name_of, undecided
+from ablationlab.analysis.wording import (
+    CORRECTIONS,
+    DECISIONS,
+    arm_text,
+    difference_of,
+    is_skewed,
+    listed,
+    name_of,
+    undecided,
+)
 from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.metrics import is_accuracy
