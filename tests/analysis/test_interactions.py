@@ -13,8 +13,9 @@ import statsmodels.formula.api as smf
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.interactions import crossing_of, simple_effects
 from ablationlab.core.errors import StudyError
+from ablationlab.records.analysis import SeedValue
 from ablationlab.report.tables.study import interaction_table
-from ablationlab.stats import adjust
+from ablationlab.stats import adjust, paired_t_interval
 from ablationlab.stats.factorial import FactorialModel
 from ablationlab.study.load import parse_study
 
@@ -66,7 +67,8 @@ def test_simple_effects_are_those_by_hand_and_average_to_the_main_effect(tmp_pat
         assert (found.reference, found.level, found.other, found.n) == ("sum", "token", KEYS[0], len(seeds))
         assert found.estimate == pytest.approx(np.mean(steps))
         assert found.p == pytest.approx(scipy_stats.ttest_1samp(steps, 0).pvalue)
-        half = scipy_stats.t.ppf(0.975, len(seeds) - 1) * scipy_stats.sem(steps)
+        alpha = 0.05 * found.p / found.p_adjusted  # as Holm multiplies p
+        half = scipy_stats.t.ppf(1 - alpha / 2, len(seeds) - 1) * scipy_stats.sem(steps)
         assert (found.low, found.high) == pytest.approx((np.mean(steps) - half, np.mean(steps) + half))
     small, large = (effects[KEYS[1], at].estimate for at in ("0.02", "1.0"))
     assert (small + large) / 2 == pytest.approx(contrast(analysis.interactions, "main", KEYS[1]).estimate)
@@ -405,3 +407,25 @@ def test_registered_effects_are_claimed_falsely_in_at_most_five_percent_of_studi
     p = scipy_stats.ttest_1samp(effects, 0.0, axis=1).pvalue
     rejected = np.mean([min(adjust(list(row), method="holm").adjusted) <= 0.05 for row in p])
     assert rejected == pytest.approx(0.05, abs=3 * np.sqrt(0.05 * 0.95 / 2000))
+
+
+def test_an_interval_of_an_effect_excludes_0_in_its_table_just_where_the_adjusted_p_shows_it(tmp_path):
+    """p = 0.03 of one test is 0.06 of two: the interval of one test would exclude 0."""
+    found = found_in(tmp_path)
+    values = (1.0, 2.0, 3.0, 4.0)
+    one, p = paired_t_interval(values, level=0.95), scipy_stats.ttest_1samp(values, 0).pvalue
+    update = {
+        "values": tuple(SeedValue(seed=seed, value=value) for seed, value in enumerate(values)),
+        "n": 4,
+        "estimate": one.estimate,
+        "low": one.low,
+        "high": one.high,
+        "p": p,
+        "p_adjusted": 2 * p,
+    }
+    contrasts = (found.contrasts[0].model_copy(update=update),)
+    table = interaction_table(found.model_copy(update={"contrasts": contrasts}))
+    (shown,) = (dict(zip((c.key for c in table.columns), row, strict=True)) for row in table.rows)
+    half = scipy_stats.t.ppf(1 - 0.0125, 3) * scipy_stats.sem(values)
+    assert one.low > 0 > shown["low"].value
+    assert (shown["low"].value, shown["high"].value) == pytest.approx((2.5 - half, 2.5 + half))

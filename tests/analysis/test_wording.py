@@ -30,6 +30,7 @@ from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Need, Needs
 from ablationlab.report.tables.ablation import median_note
+from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.terminal.analysis import _families, _notes
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
@@ -323,6 +324,12 @@ def test_a_mean_of_a_few_huge_values_is_told_as_a_median_in_metrics_that_are_tes
     assert found.transform == "log"
     assert arm_text(found, "none") == "median 3.00"
     assert arm_text(found, "layernorm").startswith("2.8")
+    ((shown,),) = (
+        [dict(zip((column.key for column in table.columns), row, strict=True)) for row in table.rows]
+        for table in [comparison_table("all", "", [found], 1)]
+    )
+    # The other arm's median too: a median beside a mean is no comparison.
+    assert (shown["reference_mean"].text, shown["variant_mean"].text) == ("median 3.00", "median 2.60")
     assert median_note([found]) == " Where a few runs make a mean more than ten times its median, the median is shown."
     plain_loss = study({"validation_loss": values}, (Criterion(metric="validation_loss", role="primary"),)).comparisons
     assert median_note(plain_loss) == ""

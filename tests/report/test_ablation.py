@@ -17,6 +17,7 @@ import pytest
 from ablationlab.analysis.answer import _counted, answer, answers, verdict_sentence
 from ablationlab.analysis.wording import recommendations, verdict_words
 from ablationlab.core.format import plain
+from ablationlab.records.analysis import TunedMinimum
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
 from ablationlab.records.settings import TUNED
@@ -25,6 +26,7 @@ from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.printing import Typst
 from ablationlab.report.tables import ablation_table
 from ablationlab.report.tables.study import arm_table
+from ablationlab.stats.results import FittedMinimum
 from analysis.builder import build, outcome, study
 from report.maker import made, sweep
 
@@ -97,6 +99,31 @@ def test_the_rates_of_tuned_arms_are_told_beside_their_numbers(results: Results)
     analysis = results.analysis.model_copy(update={"sweep": swept, "comparisons": tuple(tuned)})
     note = ablation_table(analysis, None).note
     assert note.endswith("Tuned arms: validation loss at each arm's fitted best rate.")
+
+
+def test_runs_at_another_rate_than_that_of_the_loss_do_not_stand_beside_it(results: Results):
+    """Rates 1e-3 and 3e-3: of layernorm, whose best rate is fitted at 2.5e-3, the runs at the chosen 1e-3 are others."""
+    fits = {"none": 1.1e-3, "layernorm": 2.5e-3, "rmsnorm": 1e-3}
+    minima = [
+        TunedMinimum(variant=arm, minimum=FittedMinimum(status="ok", lr=rate, window=(), values=(2.0,)))
+        for arm, rate in fits.items()
+    ]
+    swept = sweep().model_copy(update={"tuned_at": "fitted-minima", "minima": tuple(minima)})
+    assert [arm for arm in fits if swept.chosen_elsewhere(arm)] == ["layernorm"]
+    tuned = {"regime": TUNED}
+    arms = tuple(arm.model_copy(update=tuned) for arm in results.analysis.stability.arms)
+    changes = {
+        "sweep": swept,
+        "comparisons": tuple(comparison.model_copy(update=tuned) for comparison in results.analysis.comparisons),
+        "stability": results.analysis.stability.model_copy(update={"arms": arms}),
+    }
+    table = ablation_table(results.analysis.model_copy(update=changes), None)
+    shown = {row["variant"]: row["unstable"] for row in csv.DictReader(io.StringIO(table.csv()))}
+    assert shown == {"none": "0", "layernorm": "", "rmsnorm": "0"}
+    assert table.note.endswith(
+        " Left out: unstable runs of layernorm, whose chosen rate is not the rate of the sweep that is nearest to the "
+        "fitted best one."
+    )
 
 
 def test_one_run_per_arm_is_no_mean_and_has_no_interval(tmp_path: Path):

@@ -55,7 +55,7 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.make import with_analysis
-from ablationlab.report.page.build import _groups, captions, page_html, write_page
+from ablationlab.report.page.build import FigureGroup, _groups, captions, page_html, write_page
 from ablationlab.report.probes import read_probes
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
@@ -227,6 +227,30 @@ def test_thinning_keeps_ends_spikes_and_the_budget():
     assert kept == sorted(set(kept))
     assert max(np.diff(kept)) <= 202
     assert thinned([1, 2, 3], 500) == [1, 2, 3]
+
+
+def test_charts_of_power_of_many_regimes_share_one_caption_with_every_level(tmp_path: Path):
+    results = made(tmp_path, regimes={name: {"training": {"lr": lr}} for name, lr in (("hot", 0.01), ("hotter", 0.02))})
+    parts = [
+        part.model_copy(update={"alpha": 0.0125} if results.comparison(part.comparison).regime == "hot" else {})
+        for part in results.analysis.power
+    ]
+    drawn = power.power(results.changed(analysis=results.analysis.model_copy(update={"power": tuple(parts)})))
+    assert [figure.regime for figure in drawn] == ["default", "hot", "hotter"]
+    (caption,) = captions([FigureGroup(drawn, "Power")]).values()
+    assert caption.count("Lines: ") == 1
+    assert "at level 0.013, 0.025 or 0.050, uncorrected, if the spread" in caption
+    assert ["0.013" in figure.printed_caption for figure in drawn] == [False, True, False]  # on paper each stands alone
+
+
+def test_charts_of_the_regime_that_decides_stand_before_those_that_are_exploratory(tmp_path: Path):
+    criteria = [{"metric": "validation_loss", "regime": "hot", "role": "primary", "smallest_effect": 0.05}]
+    results = made(tmp_path, regimes={"hot": {"training": {"lr": 0.01}}}, criteria=criteria)
+    assert results.regimes == ("default", "hot")
+    for drawn in (paired.differences(results), paired.slopes(results), power.power(results)):
+        regimes = [figure.regime for figure in drawn if "loss" in figure.title.lower()]
+        assert regimes[0] == "hot"
+        assert set(regimes) <= {"hot", "default"}
 
 
 def test_power_is_the_statistics_own(results: Results):
@@ -753,7 +777,8 @@ def test_settings_that_regimes_cross_are_drawn_together(tmp_path):
     assert len(cells) == 8
     found = results.analysis.comparison("validation_loss", "large", "rmsnorm", "none")
     assert cells["rmsnorm", "1.0", "place sum"] == pytest.approx(found.delta)
-    assert difference_of(found).text in {row["change"] for row in drawn.data["table0"]}
+    shown = next(row for row in drawn.data["table0"] if row["change"] == difference_of(found).text)
+    assert (shown["low"], shown["high"]) == (found.main_interval.low, found.main_interval.high)
     svg_of(drawn.spec())
 
 

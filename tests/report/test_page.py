@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from ablationlab.core.errors import RecordError, StorageError
+from ablationlab.core.format import plain
 from ablationlab.records.results import Results, Run
 from ablationlab.report.charts import curves
 from ablationlab.report.charts.theme import DARK_OF
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page.build import SECTIONS, page_html, write_page
-from ablationlab.report.page.design import runs_words, strip
+from ablationlab.report.page.design import _budgets, runs_words, strip
 from ablationlab.report.page.embed import by_column, json_for_script, packed, policy
 from ablationlab.report.tables import write_tables
 from analysis.builder import HYPOTHESES, build, outcome, seal_again, study
@@ -89,6 +90,15 @@ def test_sections_stand_in_the_order_of_the_questions(small_seen: Any, whole_see
     assert found == [key for key in ORDER if key not in left_out]
     linked = page.eval_on_selector_all(".toc a", "all => all.map(one => one.hash.slice(1))")
     assert linked == found
+
+
+def test_the_contents_mark_the_section_in_view_and_none_above_the_first(small_seen: Any):
+    page = small_seen.page
+    page.locator("main > section").last.evaluate("one => one.scrollIntoView()")
+    page.wait_for_selector(".toc a[aria-current]")
+    assert page.eval_on_selector_all(".toc a[aria-current]", "all => all.length") == 1
+    page.evaluate("window.scrollTo(0, 0)")
+    page.wait_for_selector(".toc a[aria-current]", state="detached", timeout=20_000)
 
 
 @pytest.mark.parametrize(("form", "first"), [("markdown", "| Variant |"), ("latex", "% Needs")])
@@ -667,3 +677,26 @@ def test_the_runs_at_a_glance_are_a_product_only_of_what_is_compared():
     gate = runs("gate", ("none", 101), ("none", 102))
     assert runs_words(Shown(runs=[*compared, *gate])) == "2 variants × 3 seeds, 2 for the gate"
     assert runs_words(Shown(runs=compared[1:])) == "2 variants, 3 seeds"
+
+
+def test_arms_with_another_budget_are_named_with_it_and_with_what_is_matched():
+    usual = SimpleNamespace(steps=60, tokens=4000, match="flops")
+    fewer = SimpleNamespace(steps=55, tokens=3000, match="flops")
+
+    def others(*, regimes: tuple[str, ...], fewer_in: Callable[[str, str], bool]) -> str:
+        arms = [(variant, regime) for variant in ("none", "muon", "relu2") for regime in regimes]
+        runs = [
+            SimpleNamespace(variant=variant, regime=regime, budget=fewer if fewer_in(variant, regime) else usual)
+            for variant, regime in arms
+        ]
+        tokens, steps, text = _budgets(SimpleNamespace(runs=runs))
+        assert (tokens, steps) == (4000, 60)
+        return plain(text)
+
+    told = "55 steps and 3,000 tokens, matched by FLOPs"
+    two = ("default", "tuned", "deep")
+    assert others(regimes=two, fewer_in=lambda variant, regime: False) == ""
+    assert others(regimes=two, fewer_in=lambda variant, regime: variant == "muon") == f"; muon {told}"
+    assert others(regimes=two, fewer_in=lambda variant, regime: regime == "deep") == f"; in deep {told}"
+    one = others(regimes=two, fewer_in=lambda variant, regime: (variant, regime) == ("muon", "deep"))
+    assert one == f"; muon in deep {told}"

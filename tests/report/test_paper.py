@@ -45,7 +45,7 @@ from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.document import Float, Marks, PaperDocument, Paragraph, words_of
 from ablationlab.report.paper.write import references, write_sources
 from ablationlab.report.table import Table
-from ablationlab.report.tables.study import gain_table, interaction_table
+from ablationlab.report.tables.study import gain_table, interaction_table, stability_table
 from ablationlab.study.load import load_study
 from ablationlab.study.text import entries
 from analysis.builder import HYPOTHESES, build, calm, outcome, seal_again, study
@@ -599,24 +599,32 @@ def test_a_gain_is_told_with_the_p_that_decides_and_its_interval_as_one_places_o
         "Intervals of gains are at 95 %, uncorrected; p is corrected for 8 comparisons of stability and decides what is "
         "shown."
     )
+    contradicted = "excludes 0, but the test that decides shows no difference."
     text = prose(tmp_path)
+    assert f"{intervals} †: {contradicted}" in text
     assert f"(uncorrected 95 % interval {format.percent(gain.low)} to 100 %), {shown}" in text
     assert intervals in text
     assert "Corrected p" in text
     decided = next(v for v in verdict.verdicts if (v.variant, v.regime) == ("layernorm", "default"))
     assert f"to 100 %), {shown}." in Words(wording.verdict_words(analysis, decided).trade_off)
     (plane,) = tradeoff(results)
-    assert intervals in Words(plane.caption)
+    assert f"{intervals} A thin, dashed bar {contradicted}" in Words(plane.caption)
+    rows = [row for rows in plane.data.values() for row in rows if "gain_low" in row]
+    assert {row["regime"] for row in rows if row["contradicted"]} == {"default"}
+    cells = [
+        cell.text for table in (gain_table(analysis), stability_table(analysis)) for row in table.rows for cell in row
+    ]
+    assert sum(text.endswith(("†", "†)")) for text in cells) == 4
     page = Words(html.unescape(page_html(results, tmp_path)))
-    assert intervals in page
+    assert f"{intervals} †: {contradicted}" in page
     assert "McNemar p, uncorrected" in page
 
 
-def test_intervals_of_effects_are_said_to_be_of_one_test_beside_their_adjusted_p(tmp_path):
+def test_intervals_of_effects_are_adjusted_like_the_p_beside_them(tmp_path):
     large, token = {"token_init_std": 1.0}, {"front": {"place": "token"}}
     regimes = {"token": {"model": token}, "large": {"model": large}, "both": {"model": token | large}}
     results = Results.open(made(tmp_path, made=study(regimes=regimes)))
-    words = "Intervals are 95 % ones of one test, not adjusted; the adjusted p decides what is shown."
+    words = "Intervals are 95 % ones, adjusted like p: one excludes 0 exactly where the adjusted p shows an effect."
     assert results.analysis is not None
     assert results.analysis.interactions is not None
     assert words in Words(interaction_table(results.analysis.interactions).caption)  # the caption on the page

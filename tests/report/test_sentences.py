@@ -25,7 +25,7 @@ from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, p
 from ablationlab.report.tables.write import statistics_markdown
 from analysis.builder import build, calm, study
 
-from .maker import made, unfolded
+from .maker import VARIANTS, made, unfolded
 
 
 def text_of(results: Results) -> str:
@@ -99,7 +99,7 @@ def test_of_several_regimes_the_one_whose_loss_is_told_is_named(tmp_path):
     results = made(tmp_path, regimes={"hot": {"training": {"lr": 0.01}}})
     plan = results.plan.model_copy(update={"reference_losses": {"bigram": 2.5}})
     assert re.search(
-        r"The baseline ends at [\d.]+ in regime default: ", ngrams(dataclasses.replace(results, plan=plan))
+        r"The baseline ends at [\d.]+ on average in regime default: ", ngrams(dataclasses.replace(results, plan=plan))
     )
 
 
@@ -118,6 +118,19 @@ def test_a_variant_that_fails_less_often_is_ranked_among_n_gram_models_where_it_
         r"worse than a unigram table\.$",
         text,
     )
+
+
+def test_where_a_run_was_unstable_the_median_is_ranked_among_n_gram_models(tmp_path):
+    """One run of four ends at 7: the mean of 3.25 would be worse than the unigram table, the median is far better."""
+    build(
+        tmp_path,
+        study(variants=VARIANTS, seeds=[1, 2, 3, 4]),
+        outcomes=lambda v, r, s: {"validation_loss": 7.0 if (v, s) == ("none", 4) else 2.0},
+    )
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    plan = results.plan.model_copy(update={"reference_losses": {"unigram": 3.1, "bigram": 2.5}})
+    text = ngrams(dataclasses.replace(results, plan=plan))
+    assert text.endswith("The baseline ends at a median of 2.000: better than a bigram table.")
 
 
 def test_runs_of_a_sweep_are_counted_beside_those_that_are_compared(tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, Literal
 
@@ -102,18 +102,20 @@ def interactions(dataset: Dataset) -> Interactions | None:
 
 
 def deciding_bounds(contrast: InteractionContrast) -> tuple[float | None, float | None]:
-    """The bounds of a contrast at the level at which they exclude 0 just where its adjusted p shows an effect.
-
-    Holm multiplies p by the tests that are left; the level of one test is divided by as many.
-    """
-    low, high, p, adjusted = contrast.low, contrast.high, contrast.p, contrast.p_adjusted
-    if low is None or high is None or not p or not adjusted:
+    """The bounds of a contrast at the level at which they exclude 0 just where its adjusted p shows an effect."""
+    low, high = contrast.low, contrast.high
+    if low is None or high is None:
         return low, high
-    alpha, values = 1 - contrast.level, [known.value for known in contrast.values]
-    one, all_tests = (paired_t_interval(values, level=1 - each) for each in (alpha, alpha * p / adjusted))
+    levels = contrast.level, _deciding_level(contrast.level, contrast.p, contrast.p_adjusted)
+    one, all_tests = (paired_t_interval([known.value for known in contrast.values], level=each) for each in levels)
     if one.low is None or one.high is None or all_tests.low is None or all_tests.high is None:
         return low, high
     return low + all_tests.low - one.low, high + all_tests.high - one.high  # a fitted rate's doubt stays in both
+
+
+def _deciding_level(level: float, p: float | None, adjusted: float | None) -> float:
+    """Holm multiplies p by the tests that are left; 1 - the level of one test is divided by as many."""
+    return 1 - (1 - level) * p / adjusted if p and adjusted else level
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class SimpleEffect:
 
     Per seed value(level) - value(reference level), then a t interval over seeds. The mean over the other setting's levels
     is the main effect, the differences between them are the interactions. p is adjusted (Holm) over the effects of one
-    setting.
+    setting, and the interval with it.
     """
 
     variant: str
@@ -136,7 +138,7 @@ class SimpleEffect:
     low: float | None
     high: float | None
     p: float | None
-    p_adjusted: float | None = None
+    p_adjusted: float | None
 
 
 def simple_effects(analysis: Analysis) -> list[SimpleEffect]:
@@ -151,15 +153,19 @@ def simple_effects(analysis: Analysis) -> list[SimpleEffect]:
     effects = []
     for position, factor in enumerate(crossed.factors):
         other = crossed.factors[1 - position]
-        made = []
+        steps: dict[tuple[str, str, str], list[float]] = {}
         variants = dict.fromkeys(cell.variant for cell in crossed.cells)
         for level, at, variant in product(factor.levels[1:], other.levels, variants):
             after, before = (
                 values[variant, (step, at) if position == 0 else (at, step)] for step in (level, factor.levels[0])
             )
-            steps = [after[seed] - before[seed] for seed in sorted(after.keys() & before.keys())]
-            interval = paired_t_interval(steps, level=LEVEL) if steps else None
-            made.append(
+            steps[level, at, variant] = [after[seed] - before[seed] for seed in sorted(after.keys() & before.keys())]
+        tests = [paired_t_test(per_seed).p if per_seed else None for per_seed in steps.values()]
+        adjusted = adjust(tests, method="holm").adjusted
+        for ((level, at, variant), per_seed), p, p_adjusted in zip(steps.items(), tests, adjusted, strict=True):
+            at_level = _deciding_level(LEVEL, p, p_adjusted)
+            interval = paired_t_interval(per_seed, level=at_level) if per_seed else None
+            effects.append(
                 SimpleEffect(
                     variant=variant,
                     factor=factor.key,
@@ -167,15 +173,14 @@ def simple_effects(analysis: Analysis) -> list[SimpleEffect]:
                     level=level,
                     other=other.key,
                     at=at,
-                    n=len(steps),
+                    n=len(per_seed),
                     estimate=None if interval is None else interval.estimate,
                     low=None if interval is None else interval.low,
                     high=None if interval is None else interval.high,
-                    p=paired_t_test(steps).p if steps else None,
+                    p=p,
+                    p_adjusted=p_adjusted,
                 )
             )
-        adjusted = adjust([effect.p for effect in made], method="holm").adjusted
-        effects += [replace(effect, p_adjusted=p) for effect, p in zip(made, adjusted, strict=True)]
     return effects
 
 

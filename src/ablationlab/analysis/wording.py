@@ -509,21 +509,20 @@ def evaluation_note(known: EvaluationNote) -> str:
 def effect_intervals(crossed: Interactions) -> str:
     """What the intervals of the effects are, beside p-values that are adjusted."""
     levels = " or ".join(sorted({level(contrast.level) for contrast in crossed.contrasts}))
-    return f"Intervals are {levels} ones of one test, not adjusted; the adjusted p decides what is shown."
+    return f"Intervals are {levels} ones, adjusted like p: one excludes 0 exactly where the adjusted p shows an effect."
 
 
 def interactions(analysis: Analysis, crossed: Interactions) -> str:
     """What the effects of a factorial study are."""
     on = metric_name(crossed.metric) + (" (of logarithms)" if crossed.transform == "log" else "")
-    intervals = f"{level(crossed.contrasts[0].level)} t intervals" if crossed.contrasts else "t intervals"
     if crossed.cells:
         return (
-            f"Effects are variant − {analysis.baseline} on {on}, paired by seed, with {intervals} over seeds. A main effect "
+            f"Effects are variant − {analysis.baseline} on {on}, paired by seed, with t intervals over seeds. A main effect "
             "says how the effect changes with one setting, averaged over the other; an interaction, whether that change "
             "depends on the other. p is adjusted (Holm) over the variants, per kind of contrast. Exploratory."
         )
     return (
-        f"Effects on {on}, estimated per seed by least squares, with {intervals} over seeds. A main effect is that of one "
+        f"Effects on {on}, estimated per seed by least squares, with t intervals over seeds. A main effect is that of one "
         "setting, averaged over the levels of the others; an interaction, how it depends on them. "
         + (
             "p of registered effects is adjusted (Holm) over all of them, that of the exploratory ones per kind of contrast."
@@ -551,8 +550,7 @@ def pair_difference(comparison: Comparison, delta: float) -> str:
 
 
 def arm_text(comparison: Comparison, arm: str, *, as_median: bool = False) -> str:
-    """``mean ± SD`` of an arm over its pairs; ``median 3.18`` where a few runs make its mean what it is, or that of an arm
-    that it stands beside (*as_median*)."""
+    """``mean ± SD`` of an arm over its pairs; ``median 3.18`` where a few runs make its mean what it is, or *as_median*."""
     if arm in comparison.unstable_means:
         return filled("median {median:number}", comparison.unstable_means[arm].details)
     if comparison.pairs and (as_median or is_skewed(comparison, arm)):
@@ -866,15 +864,22 @@ def gain_shown(gain: StabilityGain) -> str:
     return f"{'not shown' if gain.outcome == 'not-shown' else 'shown'}, {p_clause(gain.p_adjusted)}{corrected}"
 
 
-def gain_intervals(gains: Sequence[StabilityGain]) -> str:
-    """What the intervals of gains are, beside tests that are corrected."""
+def printed_gain_interval(gain: StabilityGain) -> str:
+    """``10 % to 60 %``; with a † where it contradicts the test that decides."""
+    return f"{percent(gain.low)} to {percent(gain.high)}{'†' if gain.contradicted else ''}"
+
+
+def gain_intervals(gains: Sequence[StabilityGain], *, mark: str = "†:") -> str:
+    """What the intervals of gains are, beside tests that are corrected, and what *mark* says of one."""
+    contradicted = any(gain.contradicted for gain in gains)
+    marked = f" {mark} excludes 0, but the test that decides shows no difference." if contradicted else ""
     levels = " or ".join(sorted({level(gain.level) for gain in gains}))
     places = sorted({gain.places for gain in gains if gain.places})
     if places == [1]:
-        return f"Intervals of gains are at {levels}."
+        return f"Intervals of gains are at {levels}.{marked}"
     many = " or ".join(map(count, places))
     corrected = f"; p is corrected for {many} comparisons of stability and decides what is shown" if places else ""
-    return f"Intervals of gains are at {levels}, uncorrected{corrected}."
+    return f"Intervals of gains are at {levels}, uncorrected{corrected}.{marked}"
 
 
 def gained(gain: StabilityGain) -> str:

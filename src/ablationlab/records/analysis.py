@@ -6,6 +6,7 @@ give the same bytes. A number that could not be had is null, and a status, a not
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Literal
@@ -583,6 +584,11 @@ class StabilityGain(Gain):
     outcome: StabilityOutcome = "not-tested"
     caveats: tuple[Caveat, ...] = ()
 
+    @property
+    def contradicted(self) -> bool:
+        """Whether its interval, which is not corrected, excludes 0 and the test that decides shows no difference."""
+        return self.outcome == "not-shown" and self.low is not None and not self.low <= 0 <= (self.high or 0.0)
+
 
 class UsableRates(StoredValue):
     """The longest row of neighbouring rates of the sweep at which no run of a variant was unstable; null: there is none."""
@@ -731,6 +737,15 @@ class SweepAnalysis(StoredValue):
         fits = {tuned.variant: tuned.minimum for tuned in self.minima}
         minimum = fits.get(variant)
         return self.tuned_at == "fitted-minima" and minimum is not None and minimum.status == "ok"
+
+    def chosen_elsewhere(self, variant: str) -> bool:
+        """Whether another rate of the sweep than the chosen one is nearest to the fitted best rate of *variant*."""
+        chosen = {rate.variant: rate.lr for rate in self.best}.get(variant)
+        fitted = {tuned.variant: tuned.minimum for tuned in self.minima}.get(variant)
+        if not self.knows_best_rate(variant) or chosen is None or fitted is None or not fitted.lr:
+            return False
+        away = {rate: abs(math.log(rate / fitted.lr)) for rate in self.rates}
+        return away[chosen] > min(away.values()) + 1e-9
 
 
 # --- factorial studies ----------------------------------------------------------------------------------------

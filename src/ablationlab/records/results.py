@@ -586,6 +586,13 @@ class Results:
             return self.analysis.regimes
         return tuple(dict.fromkeys(run.regime for run in self.runs))
 
+    @property
+    def deciding_first(self) -> tuple[str, ...]:
+        """Every regime, those first in which a comparison of the primary metric was registered."""
+        compared = self.analysis.comparisons if self.analysis is not None else ()
+        registered = {c.regime for c in compared if c.label == "registered" and c.metric == self.primary}
+        return tuple(sorted(self.regimes, key=lambda regime: regime not in registered))
+
     @cached_property
     def seeds(self) -> tuple[Seed, ...]:
         """Every seed, in the study's order."""

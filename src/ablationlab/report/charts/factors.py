@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import difference_of
-from ablationlab.core.format import difference, level
+from ablationlab.analysis.wording import difference_of, undecided
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BY_VARIANT,
@@ -24,7 +23,7 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.naming import as_title, printed_unit
 
 if TYPE_CHECKING:
-    from ablationlab.records.analysis import Interactions
+    from ablationlab.records.analysis import Analysis, Comparison, Interactions
     from ablationlab.records.results import Results
 
 #: Lines that a chart of crossed arms may have.
@@ -35,9 +34,9 @@ def interaction(results: Results) -> tuple[Figure, ...]:
     """Two settings that the regimes or the arms cross; where lines are parallel, they do not interact."""
     analysis = results.analysis
     crossed = None if analysis is None else analysis.interactions
-    if crossed is None or len(crossed.factors) != 2:
+    if analysis is None or crossed is None or len(crossed.factors) != 2:
         return ()
-    return _of_regimes(results, crossed) if crossed.cells else _of_arms(results, crossed)
+    return _of_regimes(results, analysis, crossed) if crossed.cells else _of_arms(results, crossed)
 
 
 def _short(key: str) -> str:
@@ -57,24 +56,29 @@ def _title(results: Results, crossed: Interactions) -> str:
     return f"difference ({unit})" if unit else "difference"
 
 
-def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
+def _of_regimes(results: Results, analysis: Analysis, crossed: Interactions) -> tuple[Figure, ...]:
     """A variant's effect in every cell: its group of marks runs over the first setting, its lines are the second's levels."""
     across, lines = crossed.factors
-    rows: list[dict[str, Any]] = [
-        {
-            "variant": cell.variant,
-            "across": cell.levels[0],
-            "line": f"{_short(lines.key)} {cell.levels[1]}",
-            "delta": cell.effect,
-            "low": cell.low,
-            "high": cell.high,
-            "change": shown.text,
-            "range": shown.range,
-        }
-        for cell in crossed.cells
-        for shown in [difference(cell.effect, cell.low, cell.high, log=crossed.transform == "log")]
-        if cell.effect is not None
-    ]
+    rows: list[dict[str, Any]] = []
+    drawn: list[Comparison] = []
+    for cell in crossed.cells:
+        comparison = analysis.comparison(crossed.metric, cell.regime, cell.variant, analysis.baseline)
+        if comparison is None or comparison.delta is None or comparison.told_by_medians:
+            continue
+        interval, shown = comparison.main_interval, difference_of(comparison)
+        drawn.append(comparison)
+        rows.append(
+            {
+                "variant": cell.variant,
+                "across": cell.levels[0],
+                "line": f"{_short(lines.key)} {cell.levels[1]}",
+                "delta": comparison.delta,
+                "low": None if interval is None else interval.low,
+                "high": None if interval is None else interval.high,
+                "change": shown.text,
+                "range": shown.range,
+            }
+        )
     if not rows:
         return ()
     kept = Tables()
@@ -111,7 +115,6 @@ def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
             tooltip=tooltip,
         ),
     )
-    at = level(next(contrast.level for contrast in crossed.contrasts))
     return (
         figure(
             results,
@@ -120,7 +123,8 @@ def _of_regimes(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
             key="interaction",
             title=f"Effect on {metric_name(crossed.metric)} by {_short(across.key)} and {_short(lines.key)}",
             sentences=(
-                f"Variant − {results.baseline} with its {at} interval over seeds, not adjusted.",
+                f"Variant − {results.baseline} with the interval that decides.",
+                undecided(drawn),
                 f"Each variant from left to right: {_short(across.key)} {', '.join(across.levels)}.",
                 _parallel(words),
             ),

@@ -55,7 +55,8 @@ def decisive(results: Results) -> list[list[Comparison]]:
         key = (comparison.metric, comparison.task, comparison.regime)
         if key in shown and comparison.n:
             groups.setdefault(key, []).append(comparison)
-    ordered = sorted(groups, key=lambda key: key[0] != results.primary)
+    regimes = results.deciding_first
+    ordered = sorted(groups, key=lambda key: (key[0] != results.primary, regimes.index(key[2])))
     drawn = list(dict.fromkeys(key[:2] for key in ordered))[: MOST_METRICS if len(results.regimes) > 1 else 8]
     return [groups[key] for key in ordered if key[:2] in drawn]
 
@@ -262,7 +263,7 @@ def changes(logs: Iterable[float | None]) -> dict[str, Any]:
 def slopes(results: Results) -> tuple[Figure, ...]:
     """The values behind the primary differences: one line per seed, from arm to arm."""
     made = []
-    for regime in results.regimes:
+    for regime in results.deciding_first:
         kept = Tables()
         values = _values(results, regime)
         seeds, left_out = drawn_values(grouped((row["variant"], (row["seed"], row["value"])) for row in values))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import power_level
+from ablationlab.analysis.wording import listed, power_level
 from ablationlab.core.format import setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
@@ -15,6 +15,7 @@ from ablationlab.report.charts.theme import (
     QUIET,
     RULE,
     Figure,
+    PageSentence,
     Tables,
     figure,
     readable_text,
@@ -26,6 +27,9 @@ from ablationlab.report.naming import printed_unit
 from ablationlab.stats import detectable_effect
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ablationlab.records.analysis import Comparison, Power
     from ablationlab.records.results import Results
 
 
@@ -34,18 +38,21 @@ def power(results: Results) -> tuple[Figure, ...]:
     analysis = results.analysis
     if analysis is None or not analysis.power:
         return ()
+    known = [(part, comparison) for part in analysis.power if (comparison := results.comparison(part.comparison))]
+    known = [(part, comparison) for part, comparison in known if not comparison.told_by_medians]
+    if not known:
+        return ()
+    # The page puts the charts of many regimes under one caption.
+    together = _lines_show(known, results.baseline)
     made = []
-    for regime in results.regimes:
+    for regime in results.deciding_first:
         kept = Tables()
         lines: list[dict[str, Any]] = []
         observed: list[dict[str, Any]] = []
-        effects, metric, unit, levels, doubtful = set(), "", "", dict[str, None](), False
-        for part in analysis.power:
-            comparison = results.comparison(part.comparison)
-            if comparison is None or comparison.regime != regime or comparison.told_by_medians:
-                continue
-            metric, doubtful = comparison.metric, doubtful or comparison.doubt > 0
-            levels[power_level(part, comparison)] = None
+        effects, metric, unit = set(), "", ""
+        here = [(part, comparison) for part, comparison in known if comparison.regime == regime]
+        for part, comparison in here:
+            metric = comparison.metric
             unit = "difference of logarithms" if comparison.transform == "log" else printed_unit(comparison.unit)
             where = {
                 "contrast": f"{comparison.variant} − {comparison.reference}",
@@ -78,12 +85,6 @@ def power(results: Results) -> tuple[Figure, ...]:
             nice=False,
             domain=[0.95 * min(row["seeds"] for row in lines), 1.05 * max(row["seeds"] for row in lines)],
         )
-        between = (
-            " (dotted: contrasts between variants)"
-            if any(row["reference"] != results.baseline for row in lines)
-            else ""
-        )
-        off = ", plus how far fitted best rates may be off" if doubtful else ""
         few = any(row["n"] < 10 for row in observed)
         colour = variant_colour(results)
         detail = alt.Detail("contrast:N")
@@ -141,8 +142,7 @@ def power(results: Results) -> tuple[Figure, ...]:
                 key="power",
                 title=f"Power at this number of seeds: {metric_name(metric)}",
                 sentences=(
-                    f"Lines: the difference that a paired t-test finds with 80 % power, at level {' or '.join(levels)}, if "
-                    f"the spread of the differences stays as observed{off}{between}.",
+                    PageSentence(together, printed=_lines_show(here, results.baseline)),
                     "Marks: the differences observed, at the seeds that were run.",
                     "A mark above its line was within reach; one below could have been missed.",
                     "With fewer than ten pairs, the spread itself is a rough estimate." if few else "",
@@ -152,3 +152,14 @@ def power(results: Results) -> tuple[Figure, ...]:
             )
         )
     return tuple(made)
+
+
+def _lines_show(known: Sequence[tuple[Power, Comparison]], baseline: str) -> str:
+    """What the lines of these comparisons are."""
+    levels = listed(sorted({power_level(part, comparison) for part, comparison in known}), "or")
+    off = ", plus how far fitted best rates may be off" if any(comparison.doubt > 0 for _, comparison in known) else ""
+    between = any(comparison.reference != baseline for _, comparison in known)
+    return (
+        f"Lines: the difference that a paired t-test finds with 80 % power, at level {levels}, if the spread of the "
+        f"differences stays as observed{off}{' (dotted: contrasts between variants)' if between else ''}."
+    )

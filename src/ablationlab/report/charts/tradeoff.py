@@ -42,6 +42,7 @@ VIEW, LETTER, LINE = (150.0, 50.0), 6.8, 15
 def plane_rows(results: Results) -> list[dict[str, Any]]:
     """One row per variant and regime whose gain and cost are both known."""
     rows: list[dict[str, Any]] = []
+    stability = results.analysis.stability if results.analysis is not None else None
     for verdict in results.verdict.verdicts if results.verdict is not None else ():
         trade = verdict.trade_off
         if trade is None or trade.gain is None or not trade.costs:
@@ -49,6 +50,8 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
         cost = trade.costs[0]
         if cost.estimate is None:
             continue
+        gains = () if stability is None else stability.vector(verdict.variant, verdict.reference, verdict.regime)
+        bounds = (trade.gain_low, trade.gain_high)
         rows.append(
             {
                 "variant": verdict.variant,
@@ -58,6 +61,7 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
                 "gain": trade.gain * 100,
                 "gain_low": None if trade.gain_low is None else trade.gain_low * 100,
                 "gain_high": None if trade.gain_high is None else trade.gain_high * 100,
+                "contradicted": any(gain.contradicted and (gain.low, gain.high) == bounds for gain in gains),
                 "cost": cost.estimate,
                 "cost_low": cost.low,
                 "cost_high": cost.high,
@@ -151,8 +155,13 @@ def _plane(
         _corner(kept, "less steady, at a cost", 0, "left", "top"),
         _corner(kept, "steadier, no cost", 90, "right", "bottom"),
         _corner(kept, "less steady, no cost", 0, "left", "bottom"),
-        base.mark_rule(strokeWidth=1.6, opacity=0.3 if crowded else 0.75).encode(
-            x=alt.X("gain_low:Q"), x2=alt.X2("gain_high:Q"), y=alt.Y("cost:Q"), color=colour
+        base.mark_rule(opacity=0.3 if crowded else 0.75).encode(
+            x=alt.X("gain_low:Q"),
+            x2=alt.X2("gain_high:Q"),
+            y=alt.Y("cost:Q"),
+            color=colour,
+            strokeDash=alt.StrokeDashValue([1, 0], condition={"test": "datum.contradicted", "value": [2, 5]}),
+            strokeWidth=alt.StrokeWidthValue(1.6, condition={"test": "datum.contradicted", "value": 0.9}),
         ),
         base.mark_rule(strokeWidth=1.6 if crowded else 3, opacity=0.9).encode(
             x=alt.X("gain:Q"), y=alt.Y("bar_low:Q"), y2=alt.Y2("bar_high:Q"), color=colour
@@ -271,7 +280,7 @@ def _gain_intervals(results: Results) -> str:
     if stability is None:
         return ""
     every = (*stability.gains, *stability.parts)
-    return gain_intervals([gain for gain in every if gain.places] or every)
+    return gain_intervals([gain for gain in every if gain.places] or every, mark="A thin, dashed bar")
 
 
 def _cost_levels(rows: list[dict[str, Any]]) -> str:

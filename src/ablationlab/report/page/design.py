@@ -8,7 +8,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.analysis.wording import listed
 from ablationlab.core.format import amount, count, duration, setting, several
+from ablationlab.core.grouping import grouped
 from ablationlab.records.energy import overlap
 from ablationlab.records.storage import read_json
 from ablationlab.report.page.sentences import unpaired
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ablationlab.records.energy import Energy
-    from ablationlab.records.plan import Corpus, Plan
+    from ablationlab.records.plan import Corpus, Plan, PlannedRun
     from ablationlab.records.results import Results
 
 
@@ -41,24 +43,59 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
             ("trained on", how.device_name, "precision and budget are the trainer's"),
             ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
         ]
-    budgets = [run.budget for run in plan.runs]
-    first = budgets[0]
-    same = len({(budget.tokens, budget.steps) for budget in budgets}) == 1
+    tokens, steps, others = _budgets(plan)
     planned = " planned" if any(run.state == "diverged" for run in results.runs) else ""
-    sizes = dict.fromkeys(amount(size) for size in sorted(budget.parameters for budget in budgets))
+    sizes = dict.fromkeys(amount(size) for size in sorted(run.budget.parameters for run in plan.runs))
     preset = None if plan.study.model is None else plan.study.model.preset
     return [
         ("runs", f"{count(results.ended)} of {count(len(results.runs))}", runs_words(results)),
         (
             "budget of a run",
-            f"{amount(first.tokens)} tokens",
-            f"{count(first.steps)} steps{planned}, {'equal for all' if same else 'not the same for all'}; {_rates(plan)}",
+            f"{amount(tokens)} tokens",
+            f"{count(steps)} steps{planned}{others or ', equal for all'}; {_rates(plan)}",
         ),
         ("parameters", " to ".join(list(sizes)[:: max(1, len(sizes) - 1)]), preset or "own model"),
         ("corpus", plan.corpus.name, _corpus(plan.corpus)),
         ("trained on", how.device_name, f"{how.precision}, stack of {how.stack_width}"),
         ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
     ]
+
+
+#: What is equal for all arms where their tokens are not.
+_MATCHED = {"flops": ", matched by FLOPs", "time": ", matched by training time", "tokens": ""}
+#: Budgets beside the usual one that are told one by one.
+_MOST_BUDGETS = 3
+
+
+def _budgets(plan: Plan) -> tuple[int, int, str]:
+    """Tokens and steps of most runs, and which runs have others, and why."""
+    runs = [((run.budget.tokens, run.budget.steps), run) for run in plan.runs]
+    sizes = Counter(budget for budget, _ in runs)
+    (tokens, steps), _ = sizes.most_common(1)[0]
+    others = grouped((budget, run) for budget, run in runs if budget != (tokens, steps))
+    if not others:
+        return tokens, steps, ""
+    matched = _MATCHED[plan.runs[0].budget.match]
+    if len(others) > _MOST_BUDGETS:
+        fewest, most = min(steps for _, steps in sizes), max(steps for _, steps in sizes)
+        return tokens, steps, f" in most runs, {count(fewest)} to {count(most)} in all{matched}"
+    told = [
+        f"{_arms(plan, alike)} {count(fewer)} steps and {amount(read)} tokens"
+        for (read, fewer), alike in others.items()
+    ]
+    return tokens, steps, f"; {'; '.join(told)}{matched}"
+
+
+def _arms(plan: Plan, runs: Sequence[PlannedRun]) -> str:
+    """Which arms these runs are: by the names of variants or of regimes where these are enough."""
+    here = {(run.variant, run.regime) for run in runs}
+    every = {(run.variant, run.regime) for run in plan.runs}
+    variants, regimes = (list(dict.fromkeys(names)) for names in zip(*sorted(here), strict=True))
+    if here == {arm for arm in every if arm[0] in variants}:
+        return listed(variants)
+    if here == {arm for arm in every if arm[1] in regimes}:
+        return f"in {listed(regimes)}"
+    return listed(f"{variant} in {regime}" for variant, regime in sorted(here))
 
 
 def _rates(plan: Plan) -> str:

@@ -472,11 +472,12 @@
 
   /* ---- contents ---- */
   const links = new Map([...document.querySelectorAll(".toc a")].map((link) => [link.hash.slice(1), link]));
-  const watcher = new IntersectionObserver((entries) => entries.forEach((entry) => {
-    if (!entry.isIntersecting || !links.has(entry.target.id)) return;
-    links.forEach((link) => link.removeAttribute("aria-current"));
-    links.get(entry.target.id).setAttribute("aria-current", "true");
-  }), { rootMargin: "-15% 0px -75% 0px" });
+  const sectionsInView = new Set();
+  const watcher = new IntersectionObserver((entries) => {
+    entries.forEach((entry) => sectionsInView[entry.isIntersecting ? "add" : "delete"](entry.target.id));
+    const here = [...links.keys()].filter((key) => sectionsInView.has(key)).pop();
+    links.forEach((link, key) => (key === here ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+  }, { rootMargin: "-15% 0px -75% 0px" });
   document.querySelectorAll("main > section").forEach((one) => watcher.observe(one));
   const fold = document.querySelector(".toc details");
   let wide = null;

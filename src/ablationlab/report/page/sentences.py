@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from statistics import fmean, median
+from typing import TYPE_CHECKING, NamedTuple
 
 from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import corrections as adjusted_means
@@ -152,36 +153,49 @@ def ngrams(results: Results) -> str:
     """The baseline's loss beside that of n-gram models of the same text, and that of variants where they are more stable."""
     losses = results.plan.reference_losses if results.plan is not None else {}
     models = {name: loss for name, loss in losses.items() if name != "uniform"}
-    mean = _mean_loss(results, results.baseline, results.regimes[0])
-    if not models or mean is None:
+    ends = _ends(results, results.baseline, results.regimes[0])
+    if not models or ends is None:
         return ""
     shown = _listed([f"{number(loss, 4)} ({name})" for name, loss in models.items()])
     where = f" in regime {results.regimes[0]}" if len(results.regimes) > 1 else ""
     texts = [
         f"N-gram models of the same text reach {shown} nats/token.",
-        f"The baseline ends at {number(mean, 4)}{where}: {_rank(mean, models)}.",
+        f"The baseline ends at {ends.text}{where}: {_rank(ends.loss, models)}.",
     ]
     alike = results.plan is not None and not results.plan.corpora  # no arm reads another text, or in other tokens
     for decided in results.verdict.verdicts if alike and results.verdict is not None else ():
-        mean = _mean_loss(results, decided.variant, decided.regime) if decided.stability.gained else None
-        if mean is not None:
+        ends = _ends(results, decided.variant, decided.regime) if decided.stability.gained else None
+        if ends is not None:
             where = f" in regime {decided.regime}" if len(results.regimes) > 1 else ""
-            ends = f"its runs that did not diverge end at {number(mean, 4)} on average, {_rank(mean, models)}"
-            texts.append(f"{decided.variant} fails less often{where}: {ends}.")
+            survivors = f"its runs that did not diverge end at {ends.text}, {_rank(ends.loss, models)}"
+            texts.append(f"{decided.variant} fails less often{where}: {survivors}.")
     return " ".join(texts)
 
 
-def _mean_loss(results: Results, variant: str, regime: str) -> float | None:
-    """The mean final loss of the runs of an arm that survived."""
+class _Ends(NamedTuple):
+    """Where the runs of an arm end that did not diverge, and in words."""
+
+    loss: float
+    text: str
+
+
+def _ends(results: Results, variant: str, regime: str) -> _Ends | None:
+    """The mean final loss of an arm's runs that have one; the median where a run was unstable, as few may make the mean."""
     runs = (run for run in results.compared if (run.variant, run.regime) == (variant, regime))
     finals = [loss for run in runs if (loss := run.metric("validation_loss")) is not None]
-    return sum(finals) / len(finals) if finals else None
+    if not finals:
+        return None
+    stability = results.analysis.stability if results.analysis is not None else None
+    known = None if stability is None else stability.arm(variant, regime)
+    if known is not None and known.unstable_runs:
+        return _Ends(median(finals), f"a median of {number(median(finals), 4)}")
+    return _Ends(fmean(finals), number(fmean(finals), 4) + (" on average" if len(finals) > 1 else ""))
 
 
-def _rank(mean: float, models: Mapping[str, float]) -> str:
+def _rank(ends: float, models: Mapping[str, float]) -> str:
     """Which n-gram model a loss is as good as, or better than."""
-    close = [name for name, loss in models.items() if abs(mean - loss) < _CLOSE * loss]
-    beaten = [name for name, loss in models.items() if mean < loss and name not in close]
+    close = [name for name, loss in models.items() if abs(ends - loss) < _CLOSE * loss]
+    beaten = [name for name, loss in models.items() if ends < loss and name not in close]
     if close:
         return f"about as good as a {close[-1]} table"
     return f"better than a {beaten[-1]} table" if beaten else f"worse than a {next(iter(models))} table"

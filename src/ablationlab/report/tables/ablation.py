@@ -8,7 +8,16 @@ from functools import partial
 from statistics import fmean, median, stdev
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, is_skewed, name_of, undecided
+from ablationlab.analysis.wording import (
+    CORRECTIONS,
+    DECISIONS,
+    arm_text,
+    difference_of,
+    is_skewed,
+    listed,
+    name_of,
+    undecided,
+)
 from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.metrics import is_accuracy
@@ -83,6 +92,7 @@ def ablation_table(
         note="Speed: a benchmark of its own after training, not the rate of the runs." if timed else "",
     )
     rows: list[Cells] = []
+    elsewhere: list[str] = []
     sizes: set[int] = set()
     for regime in sorted(regimes, key=lambda name: name not in registered):
         here = [comparison for comparison in primary if comparison.regime == regime]
@@ -92,6 +102,9 @@ def ablation_table(
             judged = decided.get((regime, arm))
             mean, sd, n = arm_mean(analysis, widest if comparison is None else comparison, arm)
             sizes.add(n)
+            # The loss of such an arm is not that of the runs at its chosen rate.
+            away = regime == TUNED and analysis.sweep is not None and analysis.sweep.chosen_elsewhere(arm)
+            elsewhere += [arm] if away else []
             delta, low, high, at = (
                 (Cell.of(None, ""),) * 4 if comparison is None else _difference_cells(comparison, judged)
             )
@@ -108,9 +121,9 @@ def ablation_table(
                     Column("low", "Interval", "right"): low,
                     Column("high", printed=False): high,
                     Column("level", printed=False): at,
-                    scored: _accuracy(analysis, accuracy, regime, arm),
+                    scored: Cell.of(None) if away else _accuracy(analysis, accuracy, regime, arm),
                     fast: _speed(analysis, speed, regime, arm),
-                    unstable: _failures(stability, regime, arm),
+                    unstable: Cell.of(None) if away else _failures(stability, regime, arm),
                     Column("verdict", "Verdict", printed=bool(decided)): "baseline"
                     if comparison is None
                     else _decision(judged),
@@ -120,6 +133,12 @@ def ablation_table(
     if any(_incomplete(analysis, comparison) for comparison in primary):
         note += f" Δ{' and changes of speed' if speed else ''} over pairs in which both runs have a value."
     note += median_note(primary)
+    missing = [column.small_title for column in (scored, unstable) if column.printed]
+    if elsewhere and missing:
+        note += (
+            f" Left out: {' and '.join(missing)} of {listed(elsewhere)}, whose chosen rate is not the rate of the sweep "
+            "that is nearest to the fitted best one."
+        )
     note += f" Regimes that are not registered are in the other tables: {', '.join(left_out)}." if left_out else ""
     return Table.of("ablation", f"Every arm against {analysis.baseline}.", rows, note)
 

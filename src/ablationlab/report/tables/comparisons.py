@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ablationlab.analysis.wording import arm_text, difference_of, method_name, no_number
+from ablationlab.analysis.wording import arm_text, difference_of, is_skewed, method_name, no_number
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
@@ -113,6 +113,11 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
     shown = difference_of(comparison)
     sensitive = None if comparison.sensitivity is None else comparison.sensitivity.sensitive
     anchor = links.get(comparison.id)
+    # A median and a mean cannot be compared by eye.
+    as_median = any(
+        arm in comparison.unstable_means or is_skewed(comparison, arm)
+        for arm in (comparison.reference, comparison.variant)
+    )
     cells = {
         "metric": Cell.of(
             comparison.metric,
@@ -130,8 +135,10 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
         ),
         "role": Cell.of(comparison.role, comparison.role or ""),
         "n": _size(comparison),
-        "reference_mean": Cell.of(comparison.reference_mean, arm_text(comparison, comparison.reference)),
-        "variant_mean": Cell.of(comparison.variant_mean, arm_text(comparison, comparison.variant)),
+        "reference_mean": Cell.of(
+            comparison.reference_mean, arm_text(comparison, comparison.reference, as_median=as_median)
+        ),
+        "variant_mean": Cell.of(comparison.variant_mean, arm_text(comparison, comparison.variant, as_median=as_median)),
         "delta": Cell.of(comparison.delta, shown.text),
         "level": Cell.of(None if interval is None else interval.level),
         "low": Cell.of(None if interval is None else interval.low, _interval(interval, shown)),

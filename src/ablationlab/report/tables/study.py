@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from ablationlab.analysis import wording
-from ablationlab.analysis.interactions import simple_effects
-from ablationlab.analysis.wording import DECISIONS, cause
+from ablationlab.analysis.interactions import LEVEL, deciding_bounds, simple_effects
+from ablationlab.analysis.wording import DECISIONS, cause, difference_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
@@ -306,7 +306,7 @@ def stability_table(analysis: Analysis) -> Table | None:
         gain = stability.gain(arm.variant, analysis.baseline, arm.regime)
         text = DASH
         if gain is not None and gain.estimate is not None:
-            text = f"{percent(gain.estimate)} ({percent(gain.low)} to {percent(gain.high)})"
+            text = f"{percent(gain.estimate)} ({wording.printed_gain_interval(gain)})"
         word = DASH if arm.unstable is None else "unstable" if arm.unstable else "stable"
         survival = times.get((arm.variant, arm.regime))
         rows.append(
@@ -387,9 +387,7 @@ def gain_table(analysis: Analysis) -> Table | None:
                 None, f"{gain.reference_unstable}/{gain.reference_runs} → {gain.variant_unstable}/{gain.variant_runs}"
             ),
             Column("gain", "Difference", "right"): Cell.of(gain.estimate, percent),
-            Column("interval", "Interval", "right", below=True): Cell.of(
-                gain.low, f"{percent(gain.low)} to {percent(gain.high)}"
-            ),
+            Column("interval", "Interval", "right", below=True): Cell.of(gain.low, wording.printed_gain_interval(gain)),
             Column("p", f"{test}, uncorrected", "right"): Cell.of(gain.p, p_value),
             Column("p_adjusted", "Corrected p", "right"): Cell.of(gain.p_adjusted, p_value),
         }
@@ -599,20 +597,21 @@ def noise_table(noise: Sequence[NoiseSources], metric: str | None = None) -> Tab
 NOISE: Final = {"init": "initial weights", "data": "data order", "dropout": "dropout", "rest": "all else"}
 
 
-def factor_table(interactions: Interactions) -> Table:
+def factor_table(analysis: Analysis, crossed: Interactions) -> Table:
     """A row per variant, a column per cell of the factorial."""
-    places = list(dict.fromkeys(cell.levels for cell in interactions.cells))
-    by_cell = {(cell.variant, cell.levels): cell for cell in interactions.cells}
+    places = list(dict.fromkeys(cell.levels for cell in crossed.cells))
+    by_cell = {(cell.variant, cell.levels): cell for cell in crossed.cells}
     rows = []
-    for variant in dict.fromkeys(cell.variant for cell in interactions.cells):
+    for variant in dict.fromkeys(cell.variant for cell in crossed.cells):
         cells = {Column("variant", "Variant"): Cell.name(variant)}
         for levels in places:
             cell, name = by_cell[variant, levels], ", ".join(levels)
-            text = _estimate(difference(cell.effect, cell.low, cell.high))
+            compared = analysis.comparison(crossed.metric, cell.regime, variant, analysis.baseline)
+            text = DASH if compared is None else _estimate(difference_of(compared))
             cells[Column(name, name, "right", name=True)] = Cell.of(cell.effect, text)
         rows.append(cells)
-    keys = " × ".join(factor.key for factor in interactions.factors)
-    return Table.of("factors", f"Effect on {metric_name(interactions.metric)} in each cell of {keys}", rows)
+    keys = " × ".join(factor.key for factor in crossed.factors)
+    return Table.of("factors", f"Effect on {metric_name(crossed.metric)} in each cell of {keys}", rows)
 
 
 def interaction_table(interactions: Interactions) -> Table:
@@ -627,7 +626,8 @@ def interaction_table(interactions: Interactions) -> Table:
             (key.rpartition(".")[2] for key in contrast.factors), contrast.references, contrast.levels, strict=True
         )
         what = " × ".join(f"{key} {before} → {after}" for key, before, after in steps)
-        shown = difference(contrast.estimate, contrast.low, contrast.high)
+        low, high = deciding_bounds(contrast)
+        shown = difference(contrast.estimate, low, high)
         rows.append(
             {
                 Column("variant", "Variant", printed=variants): Cell.name(contrast.variant or ""),
@@ -636,8 +636,8 @@ def interaction_table(interactions: Interactions) -> Table:
                 Column("label", "Label", printed=labels): contrast.label,
                 Column("n", "n", "right"): contrast.n,
                 Column("estimate", "Estimate", "right"): Cell.of(contrast.estimate, shown.delta),
-                Column("low", "Interval", "right", below=True): Cell.of(contrast.low, shown.interval),
-                Column("high", printed=False): contrast.high,
+                Column("low", "Interval", "right", below=True): Cell.of(low, shown.interval),
+                Column("high", printed=False): high,
                 Column("p_adjusted", "Adjusted p", "right"): Cell.of(contrast.p_adjusted, p_value),
                 Column("note", "Note", printed=notes): _seeds_used(contrast),
             }
@@ -668,9 +668,7 @@ def simple_table(analysis: Analysis) -> Table | None:
     metric = metric_name(analysis.interactions.metric)
     what = f"variant − {analysis.baseline} in {metric}"
     title = f"Simple effects: how {what} changes with one setting at each level of the other."
-    about = (
-        f"Exploratory; intervals are at {level(0.95)}, uncorrected; p is adjusted (Holm) over the effects of a setting."
-    )
+    about = f"Exploratory; p and its {level(LEVEL)} interval are adjusted (Holm) over the effects of a setting."
     return Table.of("simple_effects", title, rows, about=about)
 
 

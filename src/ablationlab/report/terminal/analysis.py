@@ -236,7 +236,7 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
     if analysis.interactions is not None:
         yield ""
         if analysis.interactions.cells:
-            yield factor_table(analysis.interactions).terminal()
+            yield factor_table(analysis, analysis.interactions).terminal()
             yield ""
         yield interaction_table(analysis.interactions).terminal()
         if (simple := simple_table(analysis)) is not None:
