@@ -22,10 +22,13 @@ from ablationlab.report.make import with_analysis
 from ablationlab.report.page.build import page_html
 from ablationlab.report.page.design import runs_words
 from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, pairing
+from ablationlab.report.paper.build import document_of
 from ablationlab.report.tables.write import statistics_markdown
 from analysis.builder import build, calm, study
 
+from . import kinds
 from .maker import made, unfolded
+from .test_paper import said
 
 
 def text_of(results: Results) -> str:
@@ -312,3 +315,25 @@ def test_a_mean_that_unstable_runs_do_not_move_is_told(tmp_path):
     assert results.analysis.stability.arm("none", "default").unstable_runs == 1
     compared = results.analysis.comparison("validation_loss", "default", "layernorm", "none")
     assert not compared.unstable_means
+
+
+def test_unpaired_arms_are_told_with_the_reason_and_by_their_runs(tmp_path):
+    """Arms share no seed only if seeds were read and are disjoint; else the user asked."""
+    told = {}
+    for how, asked in (("shared", True), ("none", True), ("disjoint", False)):
+        results = kinds.unpaired_study(tmp_path / how, how, unpaired=asked)
+        told[how] = (text_of(results), said(document_of([results], {})))
+    for how in ("shared", "none"):
+        page, paper = told[how]
+        assert "Unpaired, as asked: Welch's test compares the means of b and a, whatever their seeds." in page
+        assert "The runs of this study are compared unpaired, as asked, by fixed decision rules." in paper
+        assert "Runs are compared unpaired, as asked." in paper
+        assert not any("no seed" in text for text in (page, paper))
+    page, paper = told["disjoint"]
+    assert "Unpaired: b and a share no seed, so Welch's test compares their means." in page
+    assert "Arms share no seed, so their runs are compared unpaired." in paper
+    for page, paper in told.values():
+        assert "runs 9 not paired" in page
+        assert "in a table of nine runs." in paper
+        assert "Mean ± SD over 4 to 5 runs." in page
+        assert "means over 5 and 4 runs, unpaired" in page

@@ -264,6 +264,11 @@ def caveat(known: Caveat) -> str:
         details["runs"] = ", ".join(details["runs"])
     if known.code == CaveatCode.UNBOUNDED_INTERVAL:
         details["why"] = no_number("unbounded", details["n"], known.about)
+    if known.code == CaveatCode.UNPAIRED and known.details.get("asked"):
+        template = (
+            "Unpaired, as asked: Welch's test compares the means of {variant} and {reference}, whatever their seeds."
+        )
+        return filled(template, details)
     if known.code != CaveatCode.UNDERCOVERAGE:
         return filled(_CAVEATS[known.code], details)
     if known.about == "tango":

@@ -35,9 +35,8 @@ def registered(results: Results) -> bool:
 
 
 def unpaired(results: Results) -> bool:
-    """Whether every comparison is of arms that share no seed."""
-    comparisons = results.analysis.comparisons if results.analysis is not None else ()
-    return bool(comparisons) and all(comparison.design == "unpaired" for comparison in comparisons)
+    """Whether no comparison pairs runs by their seeds."""
+    return results.analysis is not None and results.analysis.unpaired_runs > 0
 
 
 def rules(results: Results) -> str:

@@ -155,14 +155,13 @@ def arm_mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[floa
     if _incomplete(analysis, comparison):
         values = _values(analysis, comparison, arm)
         return fmean(values) if values else None, stdev(values) if len(values) > 1 else None, len(values)
+    of_variant, of_reference = comparison.arm_sizes
     if arm == comparison.reference:
-        return comparison.reference_mean, comparison.reference_sd, comparison.n
-    return comparison.variant_mean, comparison.variant_sd, comparison.n
+        return comparison.reference_mean, comparison.reference_sd, of_reference
+    return comparison.variant_mean, comparison.variant_sd, of_variant
 
 
-def arm_words(
-    analysis: Analysis, comparison: Comparison, arm: str, *, beside: Iterable[Comparison] = ()
-) -> str:
+def arm_words(analysis: Analysis, comparison: Comparison, arm: str, *, beside: Iterable[Comparison] = ()) -> str:
     """``mean ± SD`` of an arm; its median where unstable runs make the mean, or that of an arm *beside* it."""
     medians = any(other.unstable_means for other in (comparison, *beside))
     if medians and _incomplete(analysis, comparison) and (values := _values(analysis, comparison, arm)):
