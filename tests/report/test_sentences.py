@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.answer import answers
 from ablationlab.analysis.wording import corrections
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results
@@ -337,3 +338,23 @@ def test_unpaired_arms_are_told_with_the_reason_and_by_their_runs(tmp_path):
         assert "in a table of nine runs." in paper
         assert "Mean ± SD over 4 to 5 runs." in page
         assert "means over 5 and 4 runs, unpaired" in page
+
+
+def test_equal_differences_are_not_called_too_few(tmp_path):
+    results = kinds.unvaried_study(tmp_path)
+    page, equal = text_of(results), "all four differences of layernorm in validation loss equal −0.250"
+    assert answers(results.analysis, results.verdict)[0] == f"Undecided: {equal}, so check that seeds vary the runs."
+    assert "Δ: arm − none, paired by seed. All four differences of layernorm in validation loss equal −0.250" in page
+    assert f"Validation loss: the cost has no upper bound ({equal})." in page
+    assert "none (no spread)" in page
+    for words in ("too few", "fewer than 3", "too-few-pairs", "degenerate"):
+        assert words not in page
+
+
+def test_too_few_runs_are_told_in_words(tmp_path):
+    rows = [
+        f"{arm},{seed + 9 * (arm == 'b')},{seed / 4}" for arm, seeds in (("a", 4), ("b", 2)) for seed in range(seeds)
+    ]
+    page = text_of(kinds.table_study(tmp_path, "variant,seed,val_loss", rows))
+    assert "none (too few)" in page
+    assert "too-few-pairs" not in page

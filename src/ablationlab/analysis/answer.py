@@ -31,6 +31,7 @@ from ablationlab.analysis.wording import (
     listed,
     margin_of,
     name_of,
+    no_spread,
     the_baseline,
     used_in,
     where_alone,
@@ -456,6 +457,8 @@ def decision_words(
         case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_SMALL:
             better = f"{names} {are} better than {base}{size}"
             return open_still(f"{better}, but only single runs keep {them} from being a tie")
+        case Decision.INCONCLUSIVE if alike := _without_spread(analysis, group):
+            return open_still(f"{alike}, so check that seeds vary the runs", named=False)
         case Decision.INCONCLUSIVE:
             differ = f"{names} {'differ' if several else 'differs'} from {base} in {_deciding(analysis, first)}"
             equivalent = f"{'they are' if several else 'it is'} equivalent to it"
@@ -463,6 +466,15 @@ def decision_words(
         case Decision.NO_VERDICT:
             cannot = f"{_deciding(analysis, first)} cannot decide, and no difference in stability is shown"
             return DecisionWords(f"No verdict{where} on {names}", Clause(cannot))
+
+
+def _without_spread(analysis: Analysis, group: AlikeVerdicts) -> str:
+    """That no variant's difference varies between seeds; nothing where one does."""
+    compared = [
+        analysis.primary_comparison(regime, decided.variant) for decided in group.verdicts for regime in group.regimes
+    ]
+    alike = [no_spread(comparison) for comparison in compared if comparison is not None]
+    return listed(alike) if alike and all(alike) and len(alike) == len(compared) else ""
 
 
 def _deciding(analysis: Analysis, decided: VariantVerdict) -> str:

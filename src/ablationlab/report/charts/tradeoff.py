@@ -42,11 +42,13 @@ VIEW, LETTER, LINE = (150.0, 50.0), 6.8, 15
 def plane_rows(results: Results) -> list[dict[str, Any]]:
     """One row per variant and regime whose gain and cost are both known."""
     rows: list[dict[str, Any]] = []
+    if (analysis := results.analysis) is None:
+        return rows
     for verdict in results.verdict.verdicts if results.verdict is not None else ():
         trade = verdict.trade_off
         if trade is None or trade.gain is None or not trade.costs:
             continue
-        cost = trade.costs[0]
+        cost, place = trade.costs[0], (verdict.regime, verdict.variant, verdict.reference)
         if cost.estimate is None:
             continue
         rows.append(
@@ -61,7 +63,7 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
                 "cost": cost.estimate,
                 "cost_low": cost.low,
                 "cost_high": cost.high,
-                "unbounded": no_upper_bound(cost),
+                "unbounded": no_upper_bound(cost, analysis.comparison(cost.metric, *place)),
                 "level": cost.level,
                 "margin": cost.margin,
                 "metric": cost.metric,

@@ -8,7 +8,18 @@ from functools import partial
 from statistics import fmean, median, stdev
 
 from ablationlab.analysis.answer import spikes_known
-from ablationlab.analysis.wording import CORRECTIONS, DECISIONS, arm_text, difference_of, is_skewed, name_of, undecided
+from ablationlab.analysis.wording import (
+    CORRECTIONS,
+    DECISIONS,
+    arm_text,
+    capital,
+    difference_of,
+    is_skewed,
+    listed,
+    name_of,
+    no_spread,
+    undecided,
+)
 from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.metrics import is_accuracy
@@ -302,10 +313,13 @@ def _note(
     known = [comparison for comparison in bounded if comparison not in ties and not comparison.undecided]
     untested = undecided(comparison for comparison in primary if comparison not in ties)
     scored = f" {untested}{scored}" if untested else scored
+    alike = [words for comparison in primary if (words := no_spread(comparison))]
+    scored += f" {capital(listed(alike))}: check that seeds vary the runs." if alike else ""
+    few = "" if untested or len(alike) == len(primary) else "; too few for an interval"
     if not known and equal:
         return f"{text}. Interval: that of the equivalence test, which decides ({level(equal[0])}).{scored}"
     if not known:
-        return f"{text}{'' if untested else '; too few for an interval'}.{scored}"
+        return f"{text}{few}.{scored}"
     levels = sorted({comparison.main_interval.level for comparison in known if comparison.main_interval is not None})
     at = level(levels[0]) if len(levels) == 1 else f"{level(levels[0])} to {level(levels[-1])}"
     families = {(comparison.correction, comparison.family_size) for comparison in known if comparison.family_size > 1}
