@@ -358,3 +358,23 @@ def test_too_few_runs_are_told_in_words(tmp_path):
     page = text_of(kinds.table_study(tmp_path, "variant,seed,val_loss", rows))
     assert "none (too few)" in page
     assert "too-few-pairs" not in page
+
+
+def test_a_paper_on_a_table_sets_no_exploratory_comparison_apart(tmp_path):
+    """Nothing was registered, so all of them are."""
+    text = said(document_of([kinds.unpaired_study(tmp_path, "shared", unpaired=False)], {}))
+    assert "All comparisons here are exploratory. The one that does not decide shows no difference." in text
+    assert "Beyond" not in text
+    assert "Speeds are one exploratory family" in text
+    assert "a clock measured" not in text
+    assert "What is found here, all of it exploratory, can be registered and tested on fresh seeds." in text
+
+
+def test_power_that_is_not_given_has_every_reason(tmp_path):
+    rows = [f"{arm},{seed + 9 * ord(arm)},{seed / 4}" for arm in "abc" for seed in range(4)]
+    rows[-1:] = [f"c,{seed},diverged" for seed in (900, 901)]
+    text = said(document_of([kinds.table_study(tmp_path, "variant,seed,val_loss", rows)], {}))
+    assert (
+        "Power is not given for either of the two comparisons that decide, because runs were unstable or are not paired."
+        in text
+    )
