@@ -24,7 +24,7 @@ from ablationlab.report.page.build import page_html
 from ablationlab.report.page.design import runs_words
 from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, pairing
 from ablationlab.report.paper.build import document_of
-from ablationlab.report.tables.write import statistics_markdown
+from ablationlab.report.tables.write import statistics_markdown, tables_of
 from analysis.builder import build, calm, study
 
 from . import kinds
@@ -378,3 +378,35 @@ def test_power_that_is_not_given_has_every_reason(tmp_path):
         "Power is not given for either of the two comparisons that decide, because runs were unstable or are not paired."
         in text
     )
+
+
+def test_of_several_regimes_every_decision_names_its_own(two_regimes_results):
+    results = two_regimes_results
+    told = " ".join(answers(results.analysis, results.verdict))
+    assert told.startswith("For now use layernorm in regime default, at the given learning rate: ")
+    assert "Do not use rmsnorm in regime default: it is worse by " in told
+    assert told.endswith(" In regime hot (not registered), undecided: layernorm and rmsnorm.")
+
+
+def test_registered_decisions_that_are_counted_name_their_regime(two_regimes_results):
+    analysis, verdict = two_regimes_results.analysis, two_regimes_results.verdict
+    with patch("ablationlab.analysis.answer.MOST_IN_REGIMES", 0), patch("ablationlab.analysis.answer.MOST_GROUPS", 0):
+        told = answers(analysis, verdict)[0]
+    assert told.startswith("In regime default, use for now: layernorm; do not use: rmsnorm.")
+
+
+def test_an_arm_without_a_reading_is_named_with_the_reason(broken_results):
+    (table,) = [table for table in tables_of(broken_results) if table.key == "readings"]
+    assert table.note == (
+        "Not known: loss at equal FLOPs, loss at equal training time and tokens to the same loss for layernorm "
+        "(on no seed did both runs finish)."
+    )
+
+
+def test_a_budget_that_runs_did_not_use_up_is_called_planned(broken_results, untied_results):
+    planned = "What one run of each arm is planned to cost (runs that diverged ended earlier), and the settings"
+    assert planned in text_of(broken_results)
+    assert "What one run of each arm costs, and the settings" in text_of(untied_results)
+    paper, whole = (said(document_of([results], {})) for results in (broken_results, untied_results))
+    assert "A run is planned to take 60 steps of four sequences" in paper
+    assert "A run takes 60 steps of four sequences" in whole
