@@ -410,3 +410,29 @@ def test_a_budget_that_runs_did_not_use_up_is_called_planned(broken_results, unt
     paper, whole = (said(document_of([results], {})) for results in (broken_results, untied_results))
     assert "A run is planned to take 60 steps of four sequences" in paper
     assert "A run takes 60 steps of four sequences" in whole
+
+
+def test_no_less_stable_is_said_of_runs_whose_curves_are_known(tmp_path):
+    build(tmp_path, study(variants=["none", "layernorm"], seeds=list(range(1, 26))))
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    (told,) = answers(results.analysis, results.verdict)
+    assert re.fullmatch(
+        r"Use layernorm, at the given learning rate: it is better than the baseline \(none\) by 0\.2\d+ nats/token in "
+        r"validation loss, and no less stable\.",
+        plain(told),
+    )
+
+
+def test_of_runs_without_curves_only_divergence_is_told(tmp_path):
+    rows = [
+        f"{arm},{seed},{2 + seed / 100 + (arm == 'b') * (seed % 2) / 500 - (arm == 'b') / 10}"
+        for seed in range(30)
+        for arm in "ab"
+    ]
+    rows[0] = "a,0,diverged"
+    results = kinds.table_study(tmp_path, "variant,seed,val_loss", rows)
+    told = " ".join(answers(results.analysis, results.verdict))
+    assert told.startswith(
+        "Use b: it is better than the baseline (a) by 0.09897 in val loss, and diverges no more often."
+    )
+    assert "stable" not in told

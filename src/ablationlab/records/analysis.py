@@ -933,7 +933,8 @@ class Analysis(SealedRecord):
         """How many runs are compared where no seed pairs any; 0 where seeds do."""
         if any(comparison.design == "paired" for comparison in self.comparisons):
             return 0
-        return len({(c.regime, run.arm, run.seed) for c in self.comparisons for run in (*c.runs, *c.missing)})
+        there = {(c.regime, run.arm, run.seed) for c in self.comparisons for run in c.runs}
+        return len(there | {(c.regime, run.arm, run.seed) for c in self.comparisons for run in c.missing})
 
     @property
     def rest_of_sweep(self) -> list[SweepPoint]:

@@ -269,8 +269,8 @@ def budget(results: Results) -> str:
     """What the table of budgets shows: of the user's own trainer, only what it reported and the ledger compared."""
     if not results.own_trainer:
         short = any(run.state == "diverged" for run in results.runs)
-        costs = "is planned to cost (runs that diverged ended earlier)" if short else "costs"
-        return f"What one run of each arm {costs}, and the settings that its variant declares to change."
+        takes = "is planned to cost (runs that diverged ended earlier)" if short else "costs"
+        return f"What one run of each arm {takes}, and the settings that its variant declares to change."
     ledger = results.analysis.ledger if results.analysis is not None else None
     shared = () if ledger is None else ledger.shared
     costs = (LedgerInput.STEPS, LedgerInput.TOKENS, LedgerInput.FLOPS)
