@@ -126,6 +126,12 @@ def untied_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 @pytest.fixture(scope="session")
+def two_regimes_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A study of two regimes, one of them not registered."""
+    return kinds.two_regimes_study(tmp_path_factory.mktemp("regimes"))
+
+
+@pytest.fixture(scope="session")
 def broken_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """A study with an arm whose every run diverged."""
     return kinds.broken_study(tmp_path_factory.mktemp("broken"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,12 +23,29 @@ from conftest import to_toml
 def csv_study(folder: Path) -> Results:
     """A tracker's table of final losses: 30 seeds, ``b`` better than ``a``; nothing else is known of the runs."""
     rng = np.random.default_rng(0)
-    rows = ["variant,seed,val_loss"]
-    rows += [f"{arm},{seed},{2 + rng.normal(0, 0.01) - 0.1 * (arm == 'b')}" for seed in range(30) for arm in "ab"]
+    rows = [f"{arm},{seed},{2 + rng.normal(0, 0.01) - 0.1 * (arm == 'b')}" for seed in range(30) for arm in "ab"]
+    return table_study(folder, "variant,seed,val_loss", rows)
+
+
+def unpaired_study(folder: Path, seeds: Literal["shared", "disjoint", "none"], *, unpaired: bool = True) -> Results:
+    """A table of four runs of ``a`` and five of ``b``, which is better, with a column named throughput."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for arm, runs in (("a", 4), ("b", 5)):
+        for run in range(runs):
+            seed = "" if seeds == "none" else f"{run + 100 * (seeds == 'disjoint' and arm == 'b')},"
+            loss, speed = 2 + rng.normal(0, 0.01) - 0.1 * (arm == "b"), 1000 + rng.normal(0, 10)
+            rows.append(f"{arm},{seed}{loss},{speed}")
+    head = f"variant,{'' if seeds == 'none' else 'seed,'}val_loss,throughput"
+    return table_study(folder, head, rows, unpaired=unpaired, higher=("throughput",))
+
+
+def table_study(folder: Path, head: str, rows: list[str], **options: Any) -> Results:
+    """The analysis of a user's table, which ``val_loss`` decides, with ``a`` as the baseline."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "runs.csv").write_text("\n".join(rows) + "\n")
-    options = TableOptions.checked(baseline="a", primary="val_loss", lower=("val_loss",))
-    analysis = analyze(read_table(folder / "runs.csv", options))
+    (folder / "runs.csv").write_text("\n".join([head, *rows]) + "\n")
+    checked = TableOptions.checked(baseline="a", primary="val_loss", lower=("val_loss",), **options)
+    analysis = analyze(read_table(folder / "runs.csv", checked))
     analysis.replace(folder / "analysis.json")
     decide(analysis).replace(folder / "verdict.json")
     return Results.open(folder)
@@ -73,6 +91,17 @@ def foreign_study(folder: Path) -> Results:
     return _analyzed(results.path)
 
 
+def unvaried_study(folder: Path) -> Results:
+    """Four pairs whose differences are all the same: the seed changes both arms alike."""
+    losses = {"none": 2.0, "layernorm": 1.75}
+
+    def ended(variant: str, regime: str, seed: int) -> Metrics:
+        return {"validation_loss": losses[variant] + seed / 4}
+
+    build(folder, study(variants=list(losses), seeds=[1, 2, 3, 4]), outcomes=ended)
+    return _analyzed(folder)
+
+
 def untied_study(folder: Path) -> Results:
     """An arm with an output matrix of its own: more weights than the baseline, and nothing about embeddings."""
     build(folder, study(variants=["none", "untied"]))
@@ -89,6 +118,19 @@ def broken_study(folder: Path) -> Results:
         return calm(seed)[: 20 if variant == "layernorm" else None]
 
     build(folder, study(variants=["none", "layernorm", "rmsnorm"]), outcomes=ended, curves=curve)
+    return _analyzed(folder)
+
+
+def two_regimes_study(folder: Path) -> Results:
+    """layernorm is better and rmsnorm worse where that is registered; at a hot rate nothing is, and nothing is shown."""
+
+    def ended(variant: str, regime: str, seed: int) -> Metrics:
+        own = np.random.default_rng([seed, len(variant), len(regime)]).normal(0, 0.01 if regime == "default" else 0.3)
+        gain = {"none": 0.0, "layernorm": -0.2, "rmsnorm": 0.2}[variant] if regime == "default" else 0.0
+        return {"validation_loss": 3.0 + gain + own}
+
+    variants = ["none", "layernorm", "rmsnorm"]
+    build(folder, study(variants=variants, regimes={"hot": {"training": {"lr": 0.01}}}), outcomes=ended)
     return _analyzed(folder)
 
 

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.answer import answers
 from ablationlab.analysis.wording import corrections
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results
@@ -22,10 +23,13 @@ from ablationlab.report.make import with_analysis
 from ablationlab.report.page.build import page_html
 from ablationlab.report.page.design import runs_words
 from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, pairing
-from ablationlab.report.tables.write import statistics_markdown
+from ablationlab.report.paper.build import document_of
+from ablationlab.report.tables.write import statistics_markdown, tables_of
 from analysis.builder import build, calm, study
 
+from . import kinds
 from .maker import VARIANTS, made, unfolded
+from .test_paper import said
 
 
 def text_of(results: Results) -> str:
@@ -325,3 +329,123 @@ def test_a_mean_that_unstable_runs_do_not_move_is_told(tmp_path):
     assert results.analysis.stability.arm("none", "default").unstable_runs == 1
     compared = results.analysis.comparison("validation_loss", "default", "layernorm", "none")
     assert not compared.unstable_means
+
+
+def test_unpaired_arms_are_told_with_the_reason_and_by_their_runs(tmp_path):
+    """Arms share no seed only if seeds were read and are disjoint; else the user asked."""
+    told = {}
+    for how, asked in (("shared", True), ("none", True), ("disjoint", False)):
+        results = kinds.unpaired_study(tmp_path / how, how, unpaired=asked)
+        told[how] = (text_of(results), said(document_of([results], {})))
+    for how in ("shared", "none"):
+        page, paper = told[how]
+        assert "Unpaired, as asked: Welch's test compares the means of b and a, whatever their seeds." in page
+        assert "The runs of this study are compared unpaired, as asked, by fixed decision rules." in paper
+        assert "Runs are compared unpaired, as asked." in paper
+        assert not any("no seed" in text for text in (page, paper))
+    page, paper = told["disjoint"]
+    assert "Unpaired: b and a share no seed, so Welch's test compares their means." in page
+    assert "Arms share no seed, so their runs are compared unpaired." in paper
+    for page, paper in told.values():
+        assert "runs 9 not paired" in page
+        assert "in a table of nine runs." in paper
+        assert "Mean ± SD over 4 to 5 runs." in page
+        assert "means over 5 and 4 runs, unpaired" in page
+
+
+def test_equal_differences_are_not_called_too_few(tmp_path):
+    results = kinds.unvaried_study(tmp_path)
+    page, equal = text_of(results), "all four differences of layernorm in validation loss equal −0.250"
+    assert answers(results.analysis, results.verdict)[0] == f"Undecided: {equal}, so check that seeds vary the runs."
+    assert "Δ: arm − none, paired by seed. All four differences of layernorm in validation loss equal −0.250" in page
+    assert f"Validation loss: the cost has no upper bound ({equal})." in page
+    assert "none (no spread)" in page
+    for words in ("too few", "fewer than 3", "too-few-pairs", "degenerate"):
+        assert words not in page
+
+
+def test_too_few_runs_are_told_in_words(tmp_path):
+    rows = [
+        f"{arm},{seed + 9 * (arm == 'b')},{seed / 4}" for arm, seeds in (("a", 4), ("b", 2)) for seed in range(seeds)
+    ]
+    page = text_of(kinds.table_study(tmp_path, "variant,seed,val_loss", rows))
+    assert "none (too few)" in page
+    assert "too-few-pairs" not in page
+
+
+def test_a_paper_on_a_table_sets_no_exploratory_comparison_apart(tmp_path):
+    """Nothing was registered, so all of them are."""
+    text = said(document_of([kinds.unpaired_study(tmp_path, "shared", unpaired=False)], {}))
+    assert "All comparisons here are exploratory. The one that does not decide shows no difference." in text
+    assert "Beyond" not in text
+    assert "Speeds are one exploratory family" in text
+    assert "a clock measured" not in text
+    assert "What is found here, all of it exploratory, can be registered and tested on fresh seeds." in text
+
+
+def test_power_that_is_not_given_has_every_reason(tmp_path):
+    rows = [f"{arm},{seed + 9 * ord(arm)},{seed / 4}" for arm in "abc" for seed in range(4)]
+    rows[-1:] = [f"c,{seed},diverged" for seed in (900, 901)]
+    text = said(document_of([kinds.table_study(tmp_path, "variant,seed,val_loss", rows)], {}))
+    assert (
+        "Power is not given for either of the two comparisons that decide, because runs were unstable or are not paired."
+        in text
+    )
+
+
+def test_of_several_regimes_every_decision_names_its_own(two_regimes_results):
+    results = two_regimes_results
+    told = " ".join(answers(results.analysis, results.verdict))
+    assert told.startswith("For now use layernorm in regime default, at the given learning rate: ")
+    assert "Do not use rmsnorm in regime default: it is worse by " in told
+    assert told.endswith(" In regime hot (not registered), undecided: layernorm and rmsnorm.")
+
+
+def test_registered_decisions_that_are_counted_name_their_regime(two_regimes_results):
+    analysis, verdict = two_regimes_results.analysis, two_regimes_results.verdict
+    with patch("ablationlab.analysis.answer.MOST_IN_REGIMES", 0), patch("ablationlab.analysis.answer.MOST_GROUPS", 0):
+        told = answers(analysis, verdict)[0]
+    assert told.startswith("In regime default, use for now: layernorm; do not use: rmsnorm.")
+
+
+def test_an_arm_without_a_reading_is_named_with_the_reason(broken_results):
+    (table,) = [table for table in tables_of(broken_results) if table.key == "readings"]
+    assert table.note == (
+        "Not known: loss at equal FLOPs, loss at equal training time and tokens to the same loss for layernorm "
+        "(on no seed did both runs finish)."
+    )
+
+
+def test_a_budget_that_runs_did_not_use_up_is_called_planned(broken_results, untied_results):
+    planned = "What one run of each arm is planned to cost (runs that diverged ended earlier), and the settings"
+    assert planned in text_of(broken_results)
+    assert "What one run of each arm costs, and the settings" in text_of(untied_results)
+    paper, whole = (said(document_of([results], {})) for results in (broken_results, untied_results))
+    assert "A run is planned to take 60 steps of four sequences" in paper
+    assert "A run takes 60 steps of four sequences" in whole
+
+
+def test_no_less_stable_is_said_of_runs_whose_curves_are_known(tmp_path):
+    build(tmp_path, study(variants=["none", "layernorm"], seeds=list(range(1, 26))))
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    (told,) = answers(results.analysis, results.verdict)
+    assert re.fullmatch(
+        r"Use layernorm, at the given learning rate: it is better than the baseline \(none\) by 0\.2\d+ nats/token in "
+        r"validation loss, and no less stable\.",
+        plain(told),
+    )
+
+
+def test_of_runs_without_curves_only_divergence_is_told(tmp_path):
+    rows = [
+        f"{arm},{seed},{2 + seed / 100 + (arm == 'b') * (seed % 2) / 500 - (arm == 'b') / 10}"
+        for seed in range(30)
+        for arm in "ab"
+    ]
+    rows[0] = "a,0,diverged"
+    results = kinds.table_study(tmp_path, "variant,seed,val_loss", rows)
+    told = " ".join(answers(results.analysis, results.verdict))
+    assert told.startswith(
+        "Use b: it is better than the baseline (a) by 0.09897 in val loss, and diverges no more often."
+    )
+    assert "stable" not in told

@@ -56,6 +56,14 @@ def study_of(folder, changes=None):
             "regimes.short.training.step: has no value to compare with: write it in every regime, or in the study's own "
             "tables; did you mean 'training.steps'?",
         ),
+        (
+            {"variants": {"base": {}, '"µ-big one"': {"training": {"lr": 0.2}}}},
+            "variants.µ-big one: is not a valid name of a variant",
+        ),
+        (
+            {"variants": {"base": {}, '"a<b>c"': {"training": {"lr": 0.2}}}},
+            "variants.a<b>c: is not a valid name of a variant",
+        ),
         ({"baseline": "bas"}, "baseline: unknown variant (got 'bas'); did you mean 'base'? (allowed: base, fast)"),
         ({"probes": {"residual": 5}}, "probes: is about runs that this package trains"),
         ({"criteria": [{"metric": "val_los", "role": "primary"}]}, "did you mean 'val_loss'?"),

@@ -31,6 +31,7 @@ from ablationlab.analysis.wording import (
     listed,
     margin_of,
     name_of,
+    no_spread,
     the_baseline,
     used_in,
     where_alone,
@@ -141,7 +142,7 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
     if registered and _too_many(groups, verdicts):
         others = [decided for decided in verdicts if decided.label != "registered"]
         if others and len({decided.variant for decided in others}) <= MOST_LEADS:
-            leads = [f"Not registered, leads only: {' '.join(_counted(analysis, verdict, others))}"]
+            leads = [_leads(analysis, verdict, others)]
         verdicts, groups = registered, _groups(registered)
     if _too_many(groups, verdicts):
         return [*_counted(analysis, verdict, verdicts), *_weighed(analysis, verdicts), *leads]
@@ -162,13 +163,27 @@ def _decisions(analysis: Analysis, verdict: Verdict) -> list[str]:
             verdict,
             group,
             alone=False,
-            placed=not (alike and place),
+            placed=not (alike and place) or _one_of_several(analysis, group.regimes),
             behind=any(before.decision != group.decision for before in shown[:place]),
         )
         told.append(_told(group, words, mixed=mixed, again=words.lead in leading))
         leading.add(words.lead)
         more += words.more
     return [*told, *more, *leads]
+
+
+def _leads(analysis: Analysis, verdict: Verdict, others: Sequence[VariantVerdict]) -> str:
+    """``In regime hot (not registered), undecided: muon and rotary.``"""
+    places = tuple(dict.fromkeys(decided.regime for decided in others))
+    if len(places) == 1:
+        clauses = _by_decision(analysis, verdict, others)
+        return f"{capital(_where(analysis, places).strip())} (not registered), {'; '.join(clauses)}."
+    return f"Not registered, leads only: {' '.join(_counted(analysis, verdict, others))}"
+
+
+def _one_of_several(analysis: Analysis, regimes: Sequence[str]) -> bool:
+    """Whether a sentence without its place could be read as one about another regime."""
+    return len(regimes) == 1 and len(analysis.regimes) > 1 and TUNED not in regimes
 
 
 def _weighed(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> list[str]:
@@ -456,6 +471,8 @@ def decision_words(
         case Decision.INCONCLUSIVE if first.reason == Reason.MAY_BE_SMALL:
             better = f"{names} {are} better than {base}{size}"
             return open_still(f"{better}, but only single runs keep {them} from being a tie")
+        case Decision.INCONCLUSIVE if alike := _without_spread(analysis, group):
+            return open_still(f"{alike}, so check that seeds vary the runs", named=False)
         case Decision.INCONCLUSIVE:
             differ = f"{names} {'differ' if several else 'differs'} from {base} in {_deciding(analysis, first)}"
             equivalent = f"{'they are' if several else 'it is'} equivalent to it"
@@ -463,6 +480,15 @@ def decision_words(
         case Decision.NO_VERDICT:
             cannot = f"{_deciding(analysis, first)} cannot decide, and no difference in stability is shown"
             return DecisionWords(f"No verdict{where} on {names}", Clause(cannot))
+
+
+def _without_spread(analysis: Analysis, group: AlikeVerdicts) -> str:
+    """That no variant's difference varies between seeds; nothing where one does."""
+    compared = [
+        analysis.primary_comparison(regime, decided.variant) for decided in group.verdicts for regime in group.regimes
+    ]
+    alike = [no_spread(comparison) for comparison in compared if comparison is not None]
+    return listed(alike) if alike and all(alike) and len(alike) == len(compared) else ""
 
 
 def _deciding(analysis: Analysis, decided: VariantVerdict) -> str:
@@ -663,21 +689,14 @@ def _decided(verdict: Verdict, decision: Decision, regime: str, it: str = " it")
 def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> list[str]:
     """``layernorm: use it in deep and no-warmup, keep the baseline in four of six regimes.`` for variants that are decided
     alike; in one regime ``Use: rotary and muon. Undecided: swiglu.``"""
+    places = tuple(dict.fromkeys(decided.regime for decided in verdicts))
+    if len(places) == 1:
+        clauses = _by_decision(analysis, verdict, verdicts)
+        if _one_of_several(analysis, places):
+            return [f"{capital(_where(analysis, places).strip())}, {'; '.join(clauses)}."]
+        sentences = [f"{capital(clause)}." for clause in clauses]
+        return [*sentences, *(["Every arm has its own best learning rate."] if places == (TUNED,) else [])]
     sentences = []
-    if len(places := {decided.regime for decided in verdicts}) == 1:
-        beaten = _beaten(analysis, verdict)
-        alike: dict[str, list[VariantVerdict]] = {}
-        used_first = sorted(
-            verdicts, key=lambda known: known.decision not in ADOPTED or (known.variant, known.regime) in beaten
-        )
-        for decided in used_first:
-            words = "better than the baseline, but worse than another variant"
-            if (decided.variant, decided.regime) not in beaten:
-                words = _decided(verdict, decided.decision, decided.regime, it="")
-            alike.setdefault(words, []).append(decided)
-        for words, members in alike.items():
-            sentences.append(f"{words[:1].upper()}{words[1:]}: {_named(analysis, members, len(verdicts))}.")
-        return [*sentences, *(["Every arm has its own best learning rate."] if places == {TUNED} else [])]
     every = dict.fromkeys(decided.regime for decided in verdicts)
     by_variant = grouped((decided.variant, decided) for decided in verdicts)
     same = grouped(
@@ -688,6 +707,21 @@ def _counted(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVer
         parts = [f"{words} {at_places(places, every)}" for words, places in regimes.items()]
         sentences.append(f"{listed(names)}: {', '.join(parts)}.")
     return sentences
+
+
+def _by_decision(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict]) -> list[str]:
+    """``use: rotary and muon``, a clause for every decision in one regime."""
+    beaten = _beaten(analysis, verdict)
+    alike: dict[str, list[VariantVerdict]] = {}
+    used_first = sorted(
+        verdicts, key=lambda known: known.decision not in ADOPTED or (known.variant, known.regime) in beaten
+    )
+    for decided in used_first:
+        words = "better than the baseline, but worse than another variant"
+        if (decided.variant, decided.regime) not in beaten:
+            words = _decided(verdict, decided.decision, decided.regime, it="")
+        alike.setdefault(words, []).append(decided)
+    return [f"{words}: {_named(analysis, members, len(verdicts))}" for words, members in alike.items()]
 
 
 def _named(analysis: Analysis, alike: Sequence[VariantVerdict], judged: int) -> str:

@@ -374,8 +374,9 @@ def _unpaired_comparison(dataset: Dataset, planned: PlannedComparison) -> Compar
     ]
     transform, caveats = _transform(planned.metric, [run.value for run in runs])
     planned = _without_margins(planned) if caveats else planned
-    arms_compared = {"variant": planned.variant, "reference": planned.reference}
-    caveats.insert(0, Caveat(CaveatCode.UNPAIRED, details={**arms_compared}))
+    why: dict[str, Any] = {"variant": planned.variant, "reference": planned.reference}
+    why |= {"asked": True} if dataset.unpaired else {}
+    caveats.insert(0, Caveat(CaveatCode.UNPAIRED, details=why))
     caveats += _about_diverged([m for m in missing if m.reason == Absence.DIVERGED], refused=False)
     samples = [[run.value for run in runs if run.arm == name] for name in (planned.variant, planned.reference)]
     numbers: dict[str, Any] = {"design": "unpaired", "runs": runs, "interval": "welch", "test": "welch"}

@@ -264,6 +264,11 @@ def caveat(known: Caveat) -> str:
         details["runs"] = ", ".join(details["runs"])
     if known.code == CaveatCode.UNBOUNDED_INTERVAL:
         details["why"] = no_number("unbounded", details["n"], known.about)
+    if known.code == CaveatCode.UNPAIRED and known.details.get("asked"):
+        template = (
+            "Unpaired, as asked: Welch's test compares the means of {variant} and {reference}, whatever their seeds."
+        )
+        return filled(template, details)
     if known.code != CaveatCode.UNDERCOVERAGE:
         return filled(_CAVEATS[known.code], details)
     if known.about == "tango":
@@ -542,6 +547,17 @@ def difference_of(comparison: Comparison) -> Difference:
         return difference(None, unit=comparison.unit)
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     return difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
+
+
+def no_spread(comparison: Comparison) -> str:
+    """``all four differences of big in error equal −0.0978``; nothing where differences vary, or are too few to tell."""
+    interval = comparison.main_interval
+    if interval is None or interval.status != "degenerate" or comparison.delta is None:
+        return ""
+    if comparison.design == "unpaired":
+        return f"neither the runs of {comparison.variant} nor those of {comparison.reference} vary in {name_of(comparison)}"
+    differences = f"all {count_word(comparison.n)} differences of {comparison.variant} in {name_of(comparison)}"
+    return f"{differences} equal {difference_of(comparison).text}"
 
 
 def pair_difference(comparison: Comparison, delta: float) -> str:
@@ -1237,7 +1253,7 @@ def _costs(evidence: Evidence) -> list[str]:
 _NO_BOUND: Final[Mapping[CostBound, str]] = {
     CostBound.VARIANT_DIVERGED: "{runs} of its runs diverged where the baseline's did not",
     CostBound.VARIANT_MISSING: "{runs} of its runs have no value where the baseline's have one",
-    CostBound.TOO_FEW_PAIRS: "fewer than 3 pairs that vary",
+    CostBound.TOO_FEW_PAIRS: "too few for an interval",
     CostBound.NO_DIRECTION: "the metric has no better direction",
     CostBound.NOT_SENSITIVE: "the metric is not sensitive at this scale",
     CostBound.GRID_RATES: "known at the chosen grid rates only, where a difference may be the grid's",
@@ -1245,9 +1261,12 @@ _NO_BOUND: Final[Mapping[CostBound, str]] = {
 }
 
 
-def no_upper_bound(cost: Cost) -> str:
+def no_upper_bound(cost: Cost, comparison: Comparison | None) -> str:
     """Why it has none; nothing where it has one."""
-    return _NO_BOUND[cost.bound].format(runs=cost.runs) if cost.high is None else ""
+    if cost.high is not None:
+        return ""
+    alike = no_spread(comparison) if comparison is not None and cost.bound == CostBound.TOO_FEW_PAIRS else ""
+    return alike or _NO_BOUND[cost.bound].format(runs=cost.runs)
 
 
 def _cost(evidence: Evidence, cost: Cost) -> str:
@@ -1256,7 +1275,7 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
         return f"{metric_name(cost.metric)}: the cost is unknown (no run has a value)"
     metric = name_of(comparison)
     if cost.high is None:
-        return f"{metric}: the cost has no upper bound ({no_upper_bound(cost)})"
+        return f"{metric}: the cost has no upper bound ({no_upper_bound(cost, comparison)})"
     if comparison.told_by_medians and cost.high > (cost.margin or 0.0):
         kept = "" if cost.margin is None else f", so not shown to stay within {margin_of(comparison, cost.margin)}"
         return f"{metric}: the cost has no useful bound ({unstable_means(comparison)}){kept}"

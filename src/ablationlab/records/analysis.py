@@ -267,6 +267,11 @@ class Comparison(StoredValue):
         return "{} and {} runs, unpaired".format(*self.arm_sizes)
 
     @property
+    def asked_unpaired(self) -> bool:
+        """Whether it is unpaired because the user said so, whatever the seeds are."""
+        return any(caveat.code == CaveatCode.UNPAIRED and caveat.details.get("asked") for caveat in self.caveats)
+
+    @property
     def arm_sizes(self) -> tuple[int, int]:
         """The number of runs of the variant and of the reference."""
         if self.design == "paired":
@@ -937,6 +942,14 @@ class Analysis(SealedRecord):
     def own_trainer(self) -> bool:
         """Whether the user's own code trained the runs, so that only what it reports is known of them."""
         return self.ledger is not None and self.ledger.reported
+
+    @property
+    def unpaired_runs(self) -> int:
+        """How many runs are compared where no seed pairs any; 0 where seeds do."""
+        if any(comparison.design == "paired" for comparison in self.comparisons):
+            return 0
+        there = {(c.regime, run.arm, run.seed) for c in self.comparisons for run in c.runs}
+        return len(there | {(c.regime, run.arm, run.seed) for c in self.comparisons for run in c.missing})
 
     @property
     def rest_of_sweep(self) -> list[SweepPoint]:

@@ -69,6 +69,7 @@ OVER_TASKS = (*GATED, "mean_task_accuracy", "mean_task_accuracy_fewshot", "task_
 def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
     """Every problem of that kind."""
     checks: list[Callable[[Mapping[str, Any]], Iterable[Problem]]] = [
+        _name_problems,
         _reference_problems,
         _repeated_criteria,
         _impossible_criteria,
@@ -114,11 +115,14 @@ def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             yield problem
     if isinstance(baseline, str) and baseline in known and listed and baseline not in listed:
         yield Problem("variants", f"the baseline {baseline!r} must be one of them")
-    for name in listed:
+    yield from _table_problems(data, tables, known)
+
+
+def _name_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in _list(data, "variants"):
         if isinstance(name, str) and not _NAME.fullmatch(name):
             allowed = "letters from a to z, digits, dots, dashes and underscores, at most 60"
             yield Problem(f"variants.{name}", "is not a valid name of a variant", repr(name), allowed)
-    yield from _table_problems(data, tables, known)
 
 
 #: What to write into the table of a variant that says nothing yet.

@@ -42,12 +42,14 @@ VIEW, LETTER, LINE = (150.0, 50.0), 6.8, 15
 def plane_rows(results: Results) -> list[dict[str, Any]]:
     """One row per variant and regime whose gain and cost are both known."""
     rows: list[dict[str, Any]] = []
-    stability = results.analysis.stability if results.analysis is not None else None
+    if (analysis := results.analysis) is None:
+        return rows
+    stability = analysis.stability
     for verdict in results.verdict.verdicts if results.verdict is not None else ():
         trade = verdict.trade_off
         if trade is None or trade.gain is None or not trade.costs:
             continue
-        cost = trade.costs[0]
+        cost, place = trade.costs[0], (verdict.regime, verdict.variant, verdict.reference)
         if cost.estimate is None:
             continue
         gains = () if stability is None else stability.vector(verdict.variant, verdict.reference, verdict.regime)
@@ -65,7 +67,7 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
                 "cost": cost.estimate,
                 "cost_low": cost.low,
                 "cost_high": cost.high,
-                "unbounded": no_upper_bound(cost),
+                "unbounded": no_upper_bound(cost, analysis.comparison(cost.metric, *place)),
                 "level": cost.level,
                 "margin": cost.margin,
                 "metric": cost.metric,

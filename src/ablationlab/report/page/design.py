@@ -13,7 +13,6 @@ from ablationlab.core.format import amount, count, duration, setting, several
 from ablationlab.core.grouping import grouped
 from ablationlab.records.energy import overlap
 from ablationlab.records.storage import read_json
-from ablationlab.report.page.sentences import unpaired
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.terminal.study import precisions
 
@@ -29,10 +28,11 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
     """(label, value, note): what the study is, at a glance."""
     plan = results.plan
     if plan is None:
+        runs = 0 if results.analysis is None else results.analysis.unpaired_runs
         return [
             ("runs come from", "a table of runs", "matching of data and budget cannot be checked"),
             ("variants", count(len(results.variants)), ", ".join(results.variants[:4])),
-            ("seeds", count(len(results.seeds)), "not paired" if unpaired(results) else "paired"),
+            ("runs", count(runs), "not paired") if runs else ("seeds", count(len(results.seeds)), "paired"),
         ]
     how = plan.execution
     if plan.study.trainer is not None:

@@ -36,9 +36,8 @@ def registered(results: Results) -> bool:
 
 
 def unpaired(results: Results) -> bool:
-    """Whether every comparison is of arms that share no seed."""
-    comparisons = results.analysis.comparisons if results.analysis is not None else ()
-    return bool(comparisons) and all(comparison.design == "unpaired" for comparison in comparisons)
+    """Whether no comparison pairs runs by their seeds."""
+    return results.analysis is not None and results.analysis.unpaired_runs > 0
 
 
 def rules(results: Results) -> str:
@@ -283,7 +282,9 @@ def efficiency(results: Results) -> str:
 def budget(results: Results) -> str:
     """What the table of budgets shows: of the user's own trainer, only what it reported and the ledger compared."""
     if not results.own_trainer:
-        return "What one run of each arm costs, and the settings that its variant declares to change."
+        short = any(run.state == "diverged" for run in results.runs)
+        takes = "is planned to cost (runs that diverged ended earlier)" if short else "costs"
+        return f"What one run of each arm {takes}, and the settings that its variant declares to change."
     ledger = results.analysis.ledger if results.analysis is not None else None
     shared = () if ledger is None else ledger.shared
     costs = (LedgerInput.STEPS, LedgerInput.TOKENS, LedgerInput.FLOPS)

@@ -411,7 +411,9 @@ class Context:
 
     def headline(self, study: StudyView) -> list[Inline]:
         """The first sentence or two of the answer; nothing where nothing was decided."""
-        return [piece for text in self._answers(study)[:1] for piece in self.words.said(text, study.verdict, "verdicts")]
+        return [
+            piece for text in self._answers(study)[:1] for piece in self.words.said(text, study.verdict, "verdicts")
+        ]
 
     def answered(self, study: StudyView, table: str) -> list[Inline]:
         """The answer, with a reference to the *table* that has its numbers."""

@@ -144,6 +144,10 @@ class StudyView:
         return any(comparison.design == "unpaired" for comparison in self.analysis.comparisons)
 
     @property
+    def asked_unpaired(self) -> bool:
+        return any(comparison.asked_unpaired for comparison in self.analysis.comparisons)
+
+    @property
     def interim(self) -> bool:
         return self.results.interim
 

@@ -12,10 +12,12 @@ from ablationlab.analysis.wording import (
     CORRECTIONS,
     DECISIONS,
     arm_text,
+    capital,
     difference_of,
     is_skewed,
     listed,
     name_of,
+    no_spread,
     undecided,
 )
 from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
@@ -174,14 +176,13 @@ def arm_mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[floa
     if _incomplete(analysis, comparison):
         values = _values(analysis, comparison, arm)
         return fmean(values) if values else None, stdev(values) if len(values) > 1 else None, len(values)
+    of_variant, of_reference = comparison.arm_sizes
     if arm == comparison.reference:
-        return comparison.reference_mean, comparison.reference_sd, comparison.n
-    return comparison.variant_mean, comparison.variant_sd, comparison.n
+        return comparison.reference_mean, comparison.reference_sd, of_reference
+    return comparison.variant_mean, comparison.variant_sd, of_variant
 
 
-def arm_words(
-    analysis: Analysis, comparison: Comparison, arm: str, *, beside: Iterable[Comparison] = ()
-) -> str:
+def arm_words(analysis: Analysis, comparison: Comparison, arm: str, *, beside: Iterable[Comparison] = ()) -> str:
     """``mean ± SD`` of an arm; its median where unstable runs make the mean, or that of an arm *beside* it."""
     medians = any(other.unstable_means for other in (comparison, *beside))
     if medians and _incomplete(analysis, comparison) and (values := _values(analysis, comparison, arm)):
@@ -322,10 +323,13 @@ def _note(
     known = [comparison for comparison in bounded if comparison not in ties and not comparison.undecided]
     untested = undecided(comparison for comparison in primary if comparison not in ties)
     scored = f" {untested}{scored}" if untested else scored
+    alike = [words for comparison in primary if (words := no_spread(comparison))]
+    scored += f" {capital(listed(alike))}: check that seeds vary the runs." if alike else ""
+    few = "" if untested or len(alike) == len(primary) else "; too few for an interval"
     if not known and equal:
         return f"{text}. Interval: that of the equivalence test, which decides ({level(equal[0])}).{scored}"
     if not known:
-        return f"{text}{'' if untested else '; too few for an interval'}.{scored}"
+        return f"{text}{few}.{scored}"
     levels = sorted({comparison.main_interval.level for comparison in known if comparison.main_interval is not None})
     at = level(levels[0]) if len(levels) == 1 else f"{level(levels[0])} to {level(levels[-1])}"
     families = {(comparison.correction, comparison.family_size) for comparison in known if comparison.family_size > 1}

@@ -179,9 +179,12 @@ def _size(comparison: Comparison) -> Cell:
 TONES: Mapping[str, Tone] = {"better": "good", "worse": "bad", "different": "warn"}
 
 
+_NO_BOUNDS: Mapping[str, str] = {"too-few-pairs": "too few", "degenerate": "no spread", "unbounded": "unbounded"}
+
+
 def _interval(interval: Interval | None, shown: Difference) -> str:
     if interval is None or interval.low is None:
-        return DASH if interval is None or interval.status == "ok" else f"none ({interval.status})"
+        return DASH if interval is None or interval.status == "ok" else f"none ({_NO_BOUNDS[interval.status]})"
     return shown.interval
 
 

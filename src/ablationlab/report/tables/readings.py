@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ablationlab.analysis.wording import listed
 from ablationlab.core.format import DASH, count, difference, level, number, part, percent
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison, CurveReading, ReadingGap, Readings
 from ablationlab.report.table import Cell, Cells, Column, Table
 
@@ -16,7 +18,7 @@ _NAMES = {
     "efficiency": "tokens to the same loss",
 }
 _GAPS = {
-    ReadingGap.NO_PAIR: "no seed has both runs",
+    ReadingGap.NO_PAIR: "on no seed did both runs finish",
     ReadingGap.OTHER_TEXT: "the arms train on other text, so their curves cannot be compared",
     ReadingGap.NOT_REPORTED: "the trainer does not report it",
     ReadingGap.SHARED_STACK: "both arms trained in one stack; ablationlab evaluate times them apart",
@@ -56,7 +58,7 @@ def reading_table(readings: Readings, regimes: int, compared: Iterable[Compariso
             Column("note", "Note", printed=notes): _note(reading, exploded=exploded),
         }
         rows.append(row)
-    return Table.of("readings", "The same curves at another budget (exploratory)", rows, _left_out(readings))
+    return Table.of("readings", "The same curves at another budget (exploratory)", rows, _left_out(readings, regimes))
 
 
 def _estimate(reading: CurveReading) -> tuple[str, str]:
@@ -73,11 +75,19 @@ def _note(reading: CurveReading, *, exploded: bool) -> str:
     return "; ".join([*seeds, *(["unstable runs dominate the mean"] if exploded else [])])
 
 
-def _left_out(readings: Readings) -> str:
-    """Readings without a number, and why."""
-    gaps = {(reading.kind, reading.gap): None for reading in readings.readings if reading.gap is not None}
+def _left_out(readings: Readings, regimes: int) -> str:
+    """Readings without a number, of which arms if not of all, and why."""
+    arms = grouped(
+        ((reading.kind, reading.gap), reading.variant + (f" in {reading.regime}" if regimes > 1 else ""))
+        for reading in readings.readings
+        if reading.gap is not None
+    )
     some = {reading.kind for reading in readings.readings if reading.gap is None}
-    clauses = [f"{_NAMES[kind]}{' of some arms' if kind in some else ''} ({_GAPS[gap]})" for kind, gap in gaps]
+    kinds = grouped(((gap, tuple(names) if kind in some else ()), _NAMES[kind]) for (kind, gap), names in arms.items())
+    clauses = [
+        f"{listed(found)}{f' for {listed(names)}' if names else ''} ({_GAPS[gap]})"
+        for (gap, names), found in kinds.items()
+    ]
     return f"Not known: {'; '.join(clauses)}." if clauses else ""
 
 
