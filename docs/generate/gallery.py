@@ -80,7 +80,8 @@ def results(entry: str, scratch: Path) -> Path:
 
 def make(folder: Path, entry: Path) -> None:
     if (folder / "validation.json").exists():
-        return keep_validation(folder, entry)
+        keep_validation(folder, entry)
+        return
     ablationlab("analyze", folder)
     replication = folder / "replication.json"
     if replication.exists():

@@ -230,7 +230,11 @@ class Programme:
     @cached_property
     def crossed(self) -> list[StudyView]:
         """Studies whose arms cross settings, such as architectures: what an arm shows depends on what it stands beside."""
-        return [s for s in self.studies if s.crossed and not s.analysis.interactions.cells and s.between_primaries]
+        return [
+            study
+            for study in self.studies
+            if study.between_primaries and (crossing := study.analysis.interactions) is not None and not crossing.cells
+        ]
 
     def beaten(self, some: Sequence[Decided]) -> list[tuple[tuple[str, ...], list[str]]]:
         """(other variants, those of these that are to be used instead of the baseline but are shown worse than them)."""

@@ -350,8 +350,9 @@ class StudyView:
     def supporting(self, hypothesis: HypothesisVerdict) -> tuple[str, ...]:
         """The variants that a hypothesis is supported by; nothing where it is all of them."""
         stability = self.analysis.stability
-        gains = () if stability is None else (*stability.gains, *stability.parts)
-        found = {part.variant for part in (*gains, *self.analysis.comparisons) if part.id in hypothesis.evidence}
+        parts: list[StabilityGain | Comparison] = [*self.analysis.comparisons]
+        parts += [] if stability is None else [*stability.gains, *stability.parts]
+        found = {part.variant for part in parts if part.id in hypothesis.evidence}
         some = hypothesis.status == "supported" and found < set(self.changed)
         return tuple(name for name in self.changed if name in found) if some else ()
 
