@@ -251,6 +251,11 @@ def test_charts_of_the_regime_that_decides_stand_before_those_that_are_explorato
         regimes = [figure.regime for figure in drawn if "loss" in figure.title.lower()]
         assert regimes[0] == "hot"
         assert set(regimes) <= {"hot", "default"}
+    over = next(c for c in results.analysis.comparisons if (c.metric, c.regime) == ("validation_loss", "default"))
+    swept = over.model_copy(update={"regime": "sweep"})
+    analysis = results.analysis.model_copy(update={"comparisons": (swept, *results.analysis.comparisons)})
+    groups = paired.decisive(results.changed(analysis=analysis))
+    assert [group[0].regime for group in groups if group[0].metric == "validation_loss"] == ["hot", "default", "sweep"]
 
 
 def test_power_is_the_statistics_own(results: Results):

@@ -55,8 +55,9 @@ def decisive(results: Results) -> list[list[Comparison]]:
         key = (comparison.metric, comparison.task, comparison.regime)
         if key in shown and comparison.n:
             groups.setdefault(key, []).append(comparison)
-    regimes = results.deciding_first
-    ordered = sorted(groups, key=lambda key: (key[0] != results.primary, regimes.index(key[2])))
+    # Comparisons over a sweep are of none of the study's regimes.
+    places = {regime: place for place, regime in enumerate(results.deciding_first)}
+    ordered = sorted(groups, key=lambda key: (key[0] != results.primary, places.get(key[2], len(places))))
     drawn = list(dict.fromkeys(key[:2] for key in ordered))[: MOST_METRICS if len(results.regimes) > 1 else 8]
     return [groups[key] for key in ordered if key[:2] in drawn]
 
