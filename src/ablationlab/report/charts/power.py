@@ -85,7 +85,8 @@ def power(results: Results) -> tuple[Figure, ...]:
         )
         off = ", plus how far fitted best rates may be off" if doubtful else ""
         few = any(row["n"] < 10 for row in observed)
-        colour = variant_colour(results)
+        drawn = dict.fromkeys(row["variant"] for row in lines)
+        colour = variant_colour(results, drawn=drawn)
         detail = alt.Detail("contrast:N")
         layers: list[Any] = []
         notes: list[Any] = []
@@ -124,7 +125,7 @@ def power(results: Results) -> tuple[Figure, ...]:
                 x=x,
                 y=y,
                 color=colour,
-                shape=variant_shape(results, legend=True),
+                shape=variant_shape(results, legend=True, drawn=drawn),
                 tooltip=[
                     alt.Tooltip("contrast:N"),
                     alt.Tooltip("n:Q"),
