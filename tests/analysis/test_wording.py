@@ -58,6 +58,10 @@ DETAILS = {
 }
 
 
+#: Differences that are alike but for their sizes; p = 0.058.
+DRIFTING = [0.03, -0.002, 0.02, 0.045, 0.012]
+
+
 @pytest.mark.parametrize("code", CaveatCode)
 def test_every_caveat_has_a_sentence_with_its_numbers_in_the_common_style(code):
     text = caveat(Caveat(code, "method", DETAILS.get(code, {})))
@@ -147,6 +151,21 @@ def test_a_lucky_baseline_is_not_called_a_bad_run_of_the_variant():
     assert "most on seed 3. Look at the runs of both arms on seed 3." in words
 
 
+def test_a_seed_that_is_like_the_others_is_not_blamed():
+    """The largest of five differences hides a loss by a little: with .0395 in its place it would be shown."""
+    none = [2.0, 2.02, 1.99, 2.01, 2.0]
+    made = study({"validation_loss": {"none": none, "layernorm": [a + b for a, b in zip(none, DRIFTING, strict=True)]}})
+    (decided,) = decide(made).verdicts
+    words = verdict_words(made, decided)
+    assert decided.reason == "bad-runs"
+    told = [line.text for line in told_once([(decided, words.reasons)])]
+    assert plain(" ".join(told)).endswith(
+        "layernorm is worse on average, but by amounts too unequal to show it. With differences of at most 0.0395 nats/token "
+        "it would be shown worse, and larger ones must not help the variant."
+    )
+    assert "seed 4" not in f"{told} {words.recommendation} {answer(made, decide(made))}"
+
+
 def test_most_seeds_do_not_stand_out():
     """Two of three differences hide the loss: that they vary is true, that some stand out is not."""
     none, costs = [2.0, 2.02, 1.99], [0.045, 0.040, 0.012]
@@ -173,7 +192,9 @@ def test_what_is_true_of_several_arms_is_told_once():
     verdict = decide(made)
     reasons = told_once((decided, verdict_words(made, decided).reasons) for decided in verdict.verdicts)
     assert [(names_of(told.verdicts, verdict.verdicts), told.text[:31]) for told in reasons] == [
-        ("layernorm and rmsnorm", "Each is worse on all 3 seeds, b")
+        ("layernorm", "With differences of at most 0.0"),
+        ("rmsnorm", "With differences of at most 0.0"),
+        ("layernorm and rmsnorm", "Each is worse on all 3 seeds, b"),
     ]
     (line,) = recommendations(made, verdict)
     assert line.startswith("layernorm and rmsnorm: Keep the baseline (none) for now. Each is worse on all 3 seeds")

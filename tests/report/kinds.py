@@ -129,8 +129,9 @@ def two_regimes_study(folder: Path) -> Results:
         gain = {"none": 0.0, "layernorm": -0.2, "rmsnorm": 0.2}[variant] if regime == "default" else 0.0
         return {"validation_loss": 3.0 + gain + own}
 
-    variants = ["none", "layernorm", "rmsnorm"]
-    build(folder, study(variants=variants, regimes={"hot": {"training": {"lr": 0.01}}}), outcomes=ended)
+    primary = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05, "correction": "none"}
+    arms = {"variants": ["none", "layernorm", "rmsnorm"], "regimes": {"hot": {"training": {"lr": 0.01}}}}
+    build(folder, study(**arms, criteria=[primary]), outcomes=ended)
     return _analyzed(folder)
 
 

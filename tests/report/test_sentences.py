@@ -449,3 +449,29 @@ def test_of_runs_without_curves_only_divergence_is_told(tmp_path):
         "Use b: it is better than the baseline (a) by 0.09897 in val loss, and diverges no more often."
     )
     assert "stable" not in told
+
+
+def test_every_chart_of_differences_tells_its_own_level(two_regimes_results):
+    captions = {figure.key: plain(figure.caption) for figure in differences(two_regimes_results)}
+    told = {}
+    for regime in ("default", "hot"):
+        here = [
+            c for c in two_regimes_results.analysis.comparisons if (c.metric, c.regime) == ("validation_loss", regime)
+        ]
+        levels = " or ".join(f"{100 * at:.4g} %" for at in sorted({c.main_interval.level for c in here}))
+        told[regime] = f"Diamond and bar: mean and {levels} interval (paired-t)"
+        assert told[regime] in captions[f"paired-validation-loss-{regime}"]
+    assert told["default"] != told["hot"]
+
+
+def test_the_legend_of_power_lists_what_is_drawn(untied_results):
+    (figure,) = power(untied_results)
+    chart = figure.chart.to_dict()
+    listed = [
+        layer["encoding"][name]["legend"]
+        for layer in chart["layer"]
+        for name in ("color", "shape")
+        if name in layer["encoding"]
+    ]
+    assert [legend["values"] for legend in listed if legend] == [["untied"]] * len([x for x in listed if x])
+    assert listed

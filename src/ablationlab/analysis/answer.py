@@ -635,7 +635,8 @@ def _names(analysis: Analysis, group: AlikeVerdicts, *, alone: bool, last: str =
 
 def _bad_runs(analysis: Analysis, group: AlikeVerdicts) -> str:
     """What hides that variants are worse: differences that vary too much, and the seed if one alone does it."""
-    bad = {seed for decided in group.verdicts for seed in gather(analysis, decided.variant, decided.regime).bad_runs}
+    known = (gather(analysis, decided.variant, decided.regime) for decided in group.verdicts)
+    bad = {seed for evidence in known if evidence.bad_runs_stand_out for seed in evidence.bad_runs}
     largest = f"; look at the runs of seed {next(iter(bad))}, where they are largest" if len(bad) == 1 else ""
     return f"the differences vary too much between seeds to show it{largest}"
 

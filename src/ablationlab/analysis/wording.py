@@ -1143,7 +1143,7 @@ def _because(evidence: Evidence, reason: Reason) -> tuple[str, ...]:
         case Reason.BAD_RUNS:
             return (
                 f"{evidence.subject} is {_hidden_loss(evidence)}.",
-                "With smaller differences where they are largest it would be shown worse, and larger ones must not help the "
+                f"With differences of at most {_cap(evidence)} it would be shown worse, and larger ones must not help the "
                 "variant.",
             )
         case Reason.NO_RULE_APPLIES:
@@ -1201,16 +1201,18 @@ def _single(gain: StabilityGain | None) -> str:
 
 
 def _hidden_loss(evidence: Evidence) -> str:
-    """What a variant is that does so badly on some seeds that the interval is too wide to show it worse."""
-    if evidence.primary is not None and evidence.worse_everywhere:
-        most = f"; most on {_seeds(evidence.bad_runs)}" if _single_out(evidence) else ""
-        return f"worse on all {count(evidence.primary.n)} seeds, but by amounts too unequal to show it{most}"
-    return f"so much worse on {_seeds(evidence.bad_runs)} that the interval is too wide to show it"
+    """What a variant is whose differences are so unequal that the interval is too wide to show it worse."""
+    if evidence.bad_runs_stand_out and not evidence.worse_everywhere:
+        return f"so much worse on {_seeds(evidence.bad_runs)} that the interval is too wide to show it"
+    most = f"; most on {_seeds(evidence.bad_runs)}" if evidence.bad_runs_stand_out else ""
+    everywhere = evidence.primary is not None and evidence.worse_everywhere
+    where = f"on all {count(evidence.primary.n)} seeds" if evidence.primary is not None and everywhere else "on average"
+    return f"worse {where}, but by amounts too unequal to show it{most}"
 
 
-def _single_out(evidence: Evidence) -> bool:
-    """Whether the seeds that hide a loss are fewer than the others, so that there is something to look at."""
-    return evidence.primary is not None and 2 * len(evidence.bad_runs) < evidence.primary.n
+def _cap(evidence: Evidence) -> str:
+    cap, primary = evidence.hiding_cap, evidence.primary
+    return "" if cap is None or primary is None else on_scale(primary, cap + primary.doubt)
 
 
 def _places(evidence: Evidence, ids: Sequence[str]) -> str:
@@ -1486,7 +1488,11 @@ def _advice(evidence: Evidence, verdict: VariantVerdict, *, used: bool) -> list[
             return [
                 f"{capital(keep)} for now.",
                 f"{evidence.subject} is {_hidden_loss(evidence)}.",
-                *([f"Look at the runs of both arms on {_seeds(evidence.bad_runs)}."] if _single_out(evidence) else []),
+                *(
+                    [f"Look at the runs of both arms on {_seeds(evidence.bad_runs)}."]
+                    if evidence.bad_runs_stand_out
+                    else []
+                ),
             ]
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.FAILS_MORE:
             return [f"{capital(keep)} for now: {_fails_more(evidence)}."]

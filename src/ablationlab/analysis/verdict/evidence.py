@@ -168,6 +168,20 @@ class Evidence:
         return () if self.primary is None else hidden_by_bad_runs(self.analysis, self.primary)
 
     @property
+    def hiding_cap(self) -> float | None:
+        """The largest cost, none counted as more, at which it would be shown worse."""
+        return None if self.primary is None else _hiding_cap(self.analysis, self.primary, _costs(self.primary))
+
+    @property
+    def bad_runs_stand_out(self) -> bool:
+        """Whether those seeds are few and far from the others: each costs more than twice what any other does."""
+        if self.primary is None or not (bad := self.bad_runs) or 2 * len(bad) >= self.primary.n:
+            return False
+        costs = dict(zip((pair.seed for pair in self.primary.pairs), _costs(self.primary), strict=True))
+        others = max(cost for seed, cost in costs.items() if seed not in bad)
+        return min(costs[seed] for seed in bad) > 2 * others
+
+    @property
     def tie_cap(self) -> float | None:
         """The cost at which a gain would be a tie, were no run worse than that."""
         return None if self.primary is None else tie_cap(self.primary)

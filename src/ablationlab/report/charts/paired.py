@@ -19,6 +19,7 @@ from ablationlab.report.charts.theme import (
     BY_CONTRAST,
     BY_SEED,
     BY_VARIANT,
+    FEWEST_MULTIPLES,
     GROUND,
     RULE,
     Figure,
@@ -89,9 +90,9 @@ def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
 
 
 def _difference(results: Results, group: list[Comparison], every: list[Comparison]) -> Figure:
-    """One regime's *group* of *every* comparison of the metric; what the words say holds of all regimes."""
+    """One regime's *group* of *every* comparison of the metric; small charts share their words, which hold of all regimes."""
     kept = Tables()
-    at = _levels(map(_drawn, every))
+    at = _levels(map(_drawn, every if len(results.regimes) >= FEWEST_MULTIPLES else group))
     first = group[0]
     log = first.transform == "log"
     unit = "" if log else printed_unit(first.unit)

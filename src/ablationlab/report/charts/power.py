@@ -86,7 +86,8 @@ def power(results: Results) -> tuple[Figure, ...]:
             domain=[0.95 * min(row["seeds"] for row in lines), 1.05 * max(row["seeds"] for row in lines)],
         )
         few = any(row["n"] < 10 for row in observed)
-        colour = variant_colour(results)
+        drawn = dict.fromkeys(row["variant"] for row in lines)
+        colour = variant_colour(results, drawn=drawn)
         detail = alt.Detail("contrast:N")
         layers: list[Any] = []
         notes: list[Any] = []
@@ -125,7 +126,7 @@ def power(results: Results) -> tuple[Figure, ...]:
                 x=x,
                 y=y,
                 color=colour,
-                shape=variant_shape(results, legend=True),
+                shape=variant_shape(results, legend=True, drawn=drawn),
                 tooltip=[
                     alt.Tooltip("contrast:N"),
                     alt.Tooltip("n:Q"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -257,25 +257,33 @@ def colours(results: Results) -> dict[str, str]:
     return {name: HUES[place % len(HUES)][0] for place, name in enumerate(results.variants)}
 
 
-def variant_colour(results: Results, *, legend: bool = True, lines: bool = False) -> alt.Color:
-    """The colour channel that every chart uses for variants; the legend of *lines* shows lines."""
+#: So many figures of one kind or more, one per regime, are drawn small, side by side, under one title.
+FEWEST_MULTIPLES = 3
+
+
+def variant_colour(
+    results: Results, *, legend: bool = True, lines: bool = False, drawn: Collection[str] | None = None
+) -> alt.Color:
+    """The colour channel that every chart uses for variants; the legend of *lines* shows lines, and of all variants those
+    that are *drawn*."""
     import altair as alt
 
     given = colours(results)
     return alt.Color(
         "variant:N",
         scale=alt.Scale(domain=list(given), range=list(given.values())),
-        legend=_legend(lines) if legend else None,
+        legend=_legend(lines, drawn) if legend else None,
     )
 
 
-def _legend(lines: bool) -> alt.Legend:
+def _legend(lines: bool, drawn: Collection[str] | None = None) -> alt.Legend:
     """One legend for colour, dash and shape: Vega-Lite merges them where they are alike."""
     import altair as alt
 
+    some: dict[str, Any] = {} if drawn is None else {"values": list(drawn)}
     if lines:
-        return alt.Legend(title=None, orient="top", symbolType="stroke", symbolSize=1000, symbolStrokeWidth=2.6)
-    return alt.Legend(title=None, orient="top", symbolOpacity=1)
+        return alt.Legend(title=None, orient="top", symbolType="stroke", symbolSize=1000, symbolStrokeWidth=2.6, **some)
+    return alt.Legend(title=None, orient="top", symbolOpacity=1, **some)
 
 
 def variant_dash(results: Results, *, legend: bool = True) -> alt.StrokeDash:
@@ -292,14 +300,14 @@ def variant_dash(results: Results, *, legend: bool = True) -> alt.StrokeDash:
 MARKS_ALONE: Mapping[str, Any] = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
 
 
-def variant_shape(results: Results, *, legend: bool = False) -> alt.Shape:
+def variant_shape(results: Results, *, legend: bool = False, drawn: Collection[str] | None = None) -> alt.Shape:
     """The shape that goes with the colour."""
     import altair as alt
 
     names = list(results.variants)
     shapes = [SHAPES[_turned(place, len(SHAPES))] for place in range(len(names))]
     return alt.Shape(
-        "variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend(lines=False) if legend else None
+        "variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend(False, drawn) if legend else None
     )
 
 

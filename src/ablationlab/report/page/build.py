@@ -20,6 +20,7 @@ from ablationlab.records.storage import replace
 from ablationlab.report.charts.stability import calm
 from ablationlab.report.charts.theme import (
     DARK_OF,
+    FEWEST_MULTIPLES,
     HUES,
     LOG_LABELS,
     LOG_WORDS,
@@ -390,8 +391,6 @@ def _sections(context: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str
     }
 
 
-#: So many figures of one kind or more, one per regime, are drawn small, side by side, under one title.
-FEWEST_MULTIPLES = 3
 #: The height of a small one, at most.
 SMALL = 230
 
