@@ -111,7 +111,7 @@ def test_crossed_settings_come_with_what_the_effect_depends_on_after_the_decisio
         "from 0.02 to 1.0 it falls by "
     )
     assert "place changes it, too: from sum to token it rises by 0.446 nats/token (layernorm; deciding interval" in text
-    assert "token_init_std and place interact for layernorm." in text
+    assert "The settings token_init_std and place interact for layernorm." in text
     decisions, found, _ = plain(answer(made, decide(made))).partition(text)
     assert decisions
     assert found
@@ -126,7 +126,7 @@ def test_main_effects_that_were_not_registered_are_told_as_exploratory_behind_re
     )
     mixed = made.model_copy(update={"interactions": made.interactions.model_copy(update={"contrasts": contrasts})})
     assert plain(crossed(mixed)).startswith(
-        "token_init_std and place interact for layernorm. Exploratory, averaged over the other setting: token_init_std "
+        "The settings token_init_std and place interact for layernorm. Exploratory, averaged over the other setting: token_init_std "
         "changes the difference from none in validation loss"
     )
 
@@ -387,7 +387,7 @@ def test_settings_that_interact_are_told_with_what_each_arm_does_to_its_own_refe
     found = analyze(read_results(tmp_path))
     headline, *_ = answers(found, decide(found))
     assert plain(headline).startswith(
-        "architecture and weight_decay interact: against gpt2, gpt2-weight-decay-0.0 is worse by 0.1"
+        "The settings architecture and weight_decay interact: against gpt2, gpt2-weight-decay-0.0 is worse by 0.1"
     )
     assert headline.endswith("; against llama, no difference is shown.")
 

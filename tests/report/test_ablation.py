@@ -102,8 +102,8 @@ def test_the_rates_of_tuned_arms_are_told_beside_their_numbers(results: Results)
 
 
 def test_runs_at_another_rate_than_that_of_the_loss_do_not_stand_beside_it(results: Results):
-    """Rates 1e-3 and 3e-3: of layernorm, whose best rate is fitted at 2.5e-3, the runs at the chosen 1e-3 are others."""
-    fits = {"none": 1.1e-3, "layernorm": 2.5e-3, "rmsnorm": 1e-3}
+    """Rates 1e-3 and 3e-3: of layernorm, whose best rate is fitted at 2.99e-3, the runs at the chosen 1e-3 are others."""
+    fits = {"none": 2e-3, "layernorm": 2.99e-3, "rmsnorm": 1e-3}
     minima = [
         TunedMinimum(variant=arm, minimum=FittedMinimum(status="ok", lr=rate, window=(), values=(2.0,)))
         for arm, rate in fits.items()
@@ -121,8 +121,8 @@ def test_runs_at_another_rate_than_that_of_the_loss_do_not_stand_beside_it(resul
     shown = {row["variant"]: row["unstable"] for row in csv.DictReader(io.StringIO(table.csv()))}
     assert shown == {"none": "0", "layernorm": "", "rmsnorm": "0"}
     assert table.note.endswith(
-        " Left out: unstable runs of layernorm, whose chosen rate is not the rate of the sweep that is nearest to the "
-        "fitted best one."
+        " Left out: unstable runs of layernorm, whose chosen rate is a step of the sweep or more away from the fitted "
+        "best one."
     )
 
 

@@ -318,13 +318,13 @@ def crossed(analysis: Analysis) -> str:
 
 
 def interacting(analysis: Analysis) -> str:
-    """``architecture and embedding interact``, where that is registered of crossed arms and shown; without a full stop."""
+    """``The settings architecture and embedding interact``, where that is registered of crossed arms and shown; without a full stop."""
     crossing = analysis.interactions
     if crossing is None or crossing.cells:
         return ""
     asked = [c for c in crossing.contrasts if c.label == "registered" and c.kind == "interaction"]
     shown = [contrast for contrast in asked if _is_shown(contrast)]
-    return f"{_interacting_sets(shown)} interact" if shown else ""
+    return f"The settings {_interacting_sets(shown)} interact" if shown else ""
 
 
 def _is_shown(contrast: InteractionContrast) -> bool:
@@ -380,7 +380,7 @@ def _together(tested: Sequence[InteractionContrast], shown: Sequence[Interaction
     mixed = [contrast for contrast in shown if contrast.kind == "interaction"]
     if mixed:
         names = list(dict.fromkeys(contrast.variant for contrast in mixed if contrast.variant))
-        return [f"{_interacting_sets(mixed)} interact{f' for {listed(names)}' if names else ''}."]
+        return [f"The settings {_interacting_sets(mixed)} interact{f' for {listed(names)}' if names else ''}."]
     asked = any(contrast.kind == "interaction" for contrast in tested)
     return [_NO_INTERACTION] if asked else []
 

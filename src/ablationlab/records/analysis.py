@@ -744,13 +744,14 @@ class SweepAnalysis(StoredValue):
         return self.tuned_at == "fitted-minima" and minimum is not None and minimum.status == "ok"
 
     def chosen_elsewhere(self, variant: str) -> bool:
-        """Whether another rate of the sweep than the chosen one is nearest to the fitted best rate of *variant*."""
+        """Whether the chosen rate of *variant* is a whole step of the sweep away from the fitted best one, or more."""
         chosen = {rate.variant: rate.lr for rate in self.best}.get(variant)
         fitted = {tuned.variant: tuned.minimum for tuned in self.minima}.get(variant)
         if not self.knows_best_rate(variant) or chosen is None or fitted is None or not fitted.lr:
             return False
-        away = {rate: abs(math.log(rate / fitted.lr)) for rate in self.rates}
-        return away[chosen] > min(away.values()) + 1e-9
+        away = abs(math.log(chosen / fitted.lr))
+        steps = (abs(math.log(chosen / rate)) for rate in self.rates if rate != chosen)
+        return away > 0.98 * min(steps, default=math.inf)  # rates are rounded
 
 
 # --- factorial studies ----------------------------------------------------------------------------------------

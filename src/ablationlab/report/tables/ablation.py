@@ -138,8 +138,8 @@ def ablation_table(
     missing = [column.small_title for column in (scored, unstable) if column.printed]
     if elsewhere and missing:
         note += (
-            f" Left out: {' and '.join(missing)} of {listed(elsewhere)}, whose chosen rate is not the rate of the sweep "
-            "that is nearest to the fitted best one."
+            f" Left out: {' and '.join(missing)} of {listed(elsewhere)}, whose chosen rate is a step of the sweep or "
+            "more away from the fitted best one."
         )
     note += f" Regimes that are not registered are in the other tables: {', '.join(left_out)}." if left_out else ""
     return Table.of("ablation", f"Every arm against {analysis.baseline}.", rows, note)
