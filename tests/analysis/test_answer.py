@@ -126,8 +126,8 @@ def test_main_effects_that_were_not_registered_are_told_as_exploratory_behind_re
     )
     mixed = made.model_copy(update={"interactions": made.interactions.model_copy(update={"contrasts": contrasts})})
     assert plain(crossed(mixed)).startswith(
-        "The settings token_init_std and place interact for layernorm. Exploratory, averaged over the other setting: token_init_std "
-        "changes the difference from none in validation loss"
+        "The settings token_init_std and place interact for layernorm. Exploratory, averaged over the other setting: "
+        "token_init_std changes the difference from none in validation loss"
     )
 
 

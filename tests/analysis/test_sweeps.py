@@ -476,7 +476,7 @@ def test_a_guard_of_tuned_arms_at_grid_rates_is_neither_kept_nor_broken(tmp_path
     verdict = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
     assert (verdict.decision, verdict.reason) == ("adopt-provisionally", "better-not-all-shown")
     assert (verdict.costs[1].shown, verdict.costs[1].bound, verdict.costs[1].high) == ("unknown", "grid-rates", None)
-    assert "Next token accuracy: the cost has no upper bound (known at the chosen grid rates only" in (
+    assert "Next-token accuracy: the cost has no upper bound (known at the chosen grid rates only" in (
         verdict_words(analysis, verdict).trade_off
     )
 

@@ -245,8 +245,8 @@ def test_the_tokens_to_the_same_loss_are_told_in_a_sentence():
     analysis = SimpleNamespace(readings=SimpleNamespace(readings=readings))
     told = efficiency(SimpleNamespace(analysis=analysis, baseline="none", regimes=("default", "tuned")))
     assert told == (
-        "To reach the same loss, layernorm needs 2.29 times (2.10 to 2.50) and rmsnorm needs 0.800 times the tokens of none "
-        "in default. This is exploratory, and not corrected for several readings."
+        "Tokens that it takes to the same loss, in those of none: in default, layernorm 2.29 times (2.10 to 2.50) and "
+        "rmsnorm 0.800 times. This is exploratory, and not corrected for several readings."
     )
 
 
@@ -278,7 +278,7 @@ def test_no_sentence_and_no_cell_tells_a_mean_of_exploded_losses(exploded: Resul
     shown = plain(texts[0])
     assert "validation loss median 2.04 against 2.04 nats/token" in shown
     assert "unstable runs dominate the mean: 2 of 6 none runs" in shown
-    assert "Median: unstable runs dominate the mean of this arm" in shown
+    assert "Medians: unstable runs dominate the mean of one of these arms" in shown
     assert "medians over six seeds" in texts[1]
     assert tradeoff(exploded) == ()
     assert power(exploded) == ()

@@ -318,7 +318,7 @@ def crossed(analysis: Analysis) -> str:
 
 
 def interacting(analysis: Analysis) -> str:
-    """``The settings architecture and embedding interact``, where that is registered of crossed arms and shown; without a full stop."""
+    """``The settings architecture and embedding interact``, where that is registered and shown; without a full stop."""
     crossing = analysis.interactions
     if crossing is None or crossing.cells:
         return ""

@@ -267,16 +267,14 @@ def efficiency(results: Results) -> str:
     ]
     if not needs or len(needs) > 6:
         return ""
-    several = len({reading.regime for reading in needs}) > 1
-    parts = []
+    by_regime: dict[str, list[str]] = {}
     for reading in needs:
         interval = "" if reading.low is None else f" ({number(reading.low)} to {number(reading.high)})"
-        where = f" in {reading.regime}" if several else ""
-        parts.append(f"{reading.variant} needs {number(reading.estimate)} times{interval}{where}")
-    text = f"To reach the same loss, {_listed(parts)} the tokens of {results.baseline}"
-    regimes = list(dict.fromkeys(reading.regime for reading in needs))
-    where = f" in {regimes[0]}" if len(results.regimes) > 1 and not several else ""
-    return f"{text}{where}. This is exploratory, and not corrected for several readings."
+        by_regime.setdefault(reading.regime, []).append(f"{reading.variant} {number(reading.estimate)} times{interval}")
+    named = len(results.regimes) > 1
+    told = "; ".join(f"{f'in {regime}, ' if named else ''}{_listed(parts)}" for regime, parts in by_regime.items())
+    text = f"Tokens that it takes to the same loss, in those of {results.baseline}: {told}."
+    return f"{text} This is exploratory, and not corrected for several readings."
 
 
 def budget(results: Results) -> str:

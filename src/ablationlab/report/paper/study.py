@@ -177,6 +177,11 @@ class StudyView:
         return any(run.model.layers == 0 for run in runs if (run.variant, run.regime) == (self.baseline, regime))
 
     @property
+    def fronts_differ(self) -> bool:
+        """Whether arms differ in what block 1 reads."""
+        return self.trained is not None and len({run.model.front for run in self.trained.runs}) > 1
+
+    @property
     def blockless_regimes(self) -> list[str]:
         """The regimes of decisions in which that is so."""
         return [name for name in dict.fromkeys(d.verdict.regime for d in self.decided) if self.blockless(name)]

@@ -39,6 +39,8 @@ def headline_table(study: StudyView) -> Table:
         name for name in dict.fromkeys((study.analysis.primary, *_LOOKED_FOR, *asked, *measured)) if name in measured
     ]
     known = [name for name in wanted if name in asked or name in _LOOKED_FOR]
+    if not study.fronts_differ and "mean_embedding_norm" not in asked:
+        known = [name for name in known if name != "mean_embedding_norm"]  # no arm changes what block 1 reads
     chosen = (known or wanted)[:_MOST_METRICS]
     rows = [
         row
