@@ -37,7 +37,7 @@ TABLES = ("ablation", "registered", "verdicts", "arms", "variants", "power")
 #: Entries that keep their paper, and those that are kept for their records alone.
 PAPERS = ("embedding-norm", "replication-final")
 RECORDS_ONLY = (
-    "ladder-0.2m-first", "ladder-0.7m", "ladder-1.6m", "modern-embedding-norm-coarse",
+    "ladder-0.2m", "ladder-0.2m-first", "ladder-0.7m", "ladder-1.6m", "modern-embedding-norm-coarse",
     "replication-lescao", "replication-nanogpt", "replication-takase",
 )  # fmt: skip
 #: What the table of a validation's runs has of a run, beside its arm, rate, seed and end.
