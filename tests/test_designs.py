@@ -135,7 +135,7 @@ def test_a_look_that_was_taken_on_other_records_is_refused(study_table, tmp_path
     changed = look.model_copy(update={"result": look.result.model_copy(update={"findings": (finding,)})})
     path.unlink()
     changed.create(path)
-    with pytest.raises(AblationLabError, match="a record was changed since"):
+    with pytest.raises(AblationLabError, match="a record has changed since"):
         run(study, tmp_path)
 
 

@@ -274,6 +274,21 @@ class Context:
         kinds = grouped((_kind(comparison), comparison) for comparison in comparisons)
         return [(kind, kinds[kind]) for kind in _OUTCOMES if kind in kinds]
 
+    def counted_alike(self, by_metric: Sequence[list[Comparison]]) -> list[list[list[Comparison]]]:
+        """Comparisons by metric, together where as many have the same outcomes in the same regimes."""
+        return list(
+            grouped(
+                (
+                    (
+                        tuple((kind, len(found)) for kind, found in self.by_outcome(some)),
+                        tuple(sorted({c.regime for c in some})),
+                    ),
+                    some,
+                )
+                for some in by_metric
+            ).values()
+        )
+
     def paired_ends(self, gains: Sequence[Comparison]) -> tuple[Comparison, Comparison, Comparison]:
         """The comparisons in which pairing helped most, in the middle, and least."""
         ordered = sorted(gains, key=lambda comparison: -(comparison.variance_reduction or 0))
