@@ -6,11 +6,12 @@ BIN    := $(VENV)/bin
 # Where an environment switches bytecode off, every test process would compile 170 files of tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-dev browser study test docs lint format types check golden replicate-quick torture audit clean
+.PHONY: help setup setup-dev setup-more browser study test test-more docs lint format types check golden replicate-quick torture audit clean
 
 help:
 	@echo "make study [STUDY=studies/quick.toml]   set up, fetch the data, train every run of the study"
-	@echo "make test                               set up, run the whole test suite"
+	@echo "make test                               set up, run the tests"
+	@echo "make test-more                          set up more, run those that need Chromium, Ray, transformers, Triton or notebooks"
 	@echo "make check                              lint, format check and types (after make test)"
 	@echo "make docs                               build the documentation into site/; a broken link fails"
 	@echo "make torture                            kills, damaged records, full disks and more, with counts (ten minutes and more)"
@@ -30,25 +31,38 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
+$(VENV)/.installed-more: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,more]"
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	touch $@
+
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
+setup-more: $(VENV)/.installed-more
 
 study: setup
 	$(BIN)/ablationlab run $(STUDY)
 
-# The page is tested in a real browser: Debian's Chromium, installed where that is allowed, else those tests are skipped.
+# Three processes keep two cores busy: with two, a fifth of the time was waiting for servers, signals and browsers.
+test: setup-dev
+	$(BIN)/python -m pytest -n 3 --dist worksteal
+
+# The page in a real browser, the libraries that we work with or compare with, and where there is pdflatex, the LaTeX source.
+test-more: setup-more browser
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m more
+
+# Debian's Chromium, where there is none and it may be installed.
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	  echo "No Chromium, and no right to install it: the tests of the page in a browser will be skipped."
 
-# Three processes keep two cores busy: with two, a fifth of the time was waiting for servers, signals and browsers.
-test: setup-dev browser
-	$(BIN)/python -m pytest -n 3 --dist worksteal
-
 # Offline; the reference is generated from the code. To search it: python3 -m http.server --directory site
-docs: setup-dev
+docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: setup-dev

@@ -8,8 +8,10 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -50,6 +52,44 @@ if first:
         (real / name).mkdir(parents=True, exist_ok=True)
         (cache / name).symlink_to(real / name)
     os.environ["ABLATIONLAB_CACHE"] = str(cache)
+
+
+def chromium() -> str | None:
+    """A browser for the pages."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("ABLATIONLAB_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+#: What fixtures need.
+NEEDS = {"browser": ("playwright", "chromium"), "kernels": ("triton",), "lms": ("transformers", "accelerate")}
+
+
+def absent(name: str) -> bool:
+    """Whether this machine lacks a program or a library."""
+    if name == "chromium":
+        return chromium() is None
+    return shutil.which(name) is None if name == "pdflatex" else importlib.util.find_spec(name) is None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that needs more than `make test` installs is one of `make test-more`, and skipped where that is not there."""
+    for item in items:
+        for fixture in NEEDS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.needs(*NEEDS[fixture]))
+        for mark in list(item.iter_markers("needs")):
+            item.add_marker(pytest.mark.more)
+            for name in mark.args:
+                if absent(name) and not (name == "chromium" and os.environ.get("ABLATIONLAB_REQUIRE_BROWSER") == "1"):
+                    item.add_marker(pytest.mark.skip(f"no {name} (make test-more)"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line for every reason to skip tests."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ())
+    )
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ablationlab.core.errors import StudyError
 from ablationlab.core.meanings import meanings
@@ -182,7 +184,8 @@ def test_no_text_of_the_reference_breaks_off_before_its_formula(reference):
 def test_every_relative_link_works_on_github():
     """The site's own links are checked by `make docs`."""
     dead = []
-    for page in [*REPOSITORY.glob("*.md"), *DOCS.glob("*.md"), DOCS / "gallery" / "README.md"]:
+    written = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "dev").rglob("*.md"), *DOCS.glob("*.md")]
+    for page in [*written, DOCS / "gallery" / "README.md"]:
         for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
             path, _, anchor = link.partition("#")
             target = page.parent / path if path else page
@@ -213,6 +216,78 @@ def test_every_import_that_a_page_shows_works():
     ]
     assert len(shown) > 2
     assert [line for line in shown if not hasattr(importlib.import_module(line[1]), line[2])] == []
+
+
+def contributing_table(heading: str) -> list[list[str]]:
+    """The rows of the table below a heading of CONTRIBUTING.md, cell by cell."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    section = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def in_the_repository(path: str) -> Path:
+    """CONTRIBUTING.md gives paths inside the package, or from the root of the repository."""
+    package = REPOSITORY / "src" / "ablationlab" / path
+    return package if package.exists() else REPOSITORY / path
+
+
+def defined(file: Path, name: str) -> bool:
+    """Whether a file defines a name, such as ``Stack`` or ``Stack.save``; in a template, whether it sets it."""
+    if file.suffix != ".py":
+        return re.search(rf"\b{name} =", file.read_text()) is not None
+    found: list[ast.stmt] = [ast.parse(file.read_text())]
+    for part in name.split("."):
+        found = [each for parent in found for each in getattr(parent, "body", []) if part in names_of(each)]
+    return bool(found)
+
+
+def names_of(statement: ast.stmt) -> set[str]:
+    """What a statement defines."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+@pytest.mark.parametrize(("heading", "rows"), [("The path of one run", 12), ("Ten usual changes", 10)])
+def test_the_files_and_names_that_contributing_gives_are_in_the_code(heading, rows):
+    table = contributing_table(heading)
+    assert [len(row) for row in table] == [3] * rows
+    absent, without_a_name = [], []
+    for row in table:
+        places = [span.partition(": ") for cell in row[1:] for span in re.findall(r"`([^`]+)`", cell)]
+        places = [(path, names) for path, _, names in places if re.fullmatch(r"[\w./-]*(/|\.\w+)", path)]
+        places = [(path, names) for path, names in places if names or "/" in path]  # not a file of results
+        for path, names in places:
+            file = in_the_repository(path)
+            absent += [] if file.exists() else [path]
+            absent += [
+                f"{path}: {name}" for name in names.split(", ") if file.is_file() and name and not defined(file, name)
+            ]
+        without_a_name += [] if any(names for _, names in places) else [row[0]]
+    assert (absent, without_a_name) == ([], [])
+
+
+def test_every_path_that_contributing_names_is_there():
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text)
+    assert len(paths) > 20
+    assert [path for path in paths if not in_the_repository(path).exists()] == []
+
+
+def test_pre_commit_runs_the_ruff_of_the_constraints():
+    hooks = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text())["repos"]
+    revisions = {repository["repo"].rpartition("/")[2]: repository["rev"] for repository in hooks}
+    pinned = re.search(r"^ruff==(.+)$", (REPOSITORY / "constraints.txt").read_text(), flags=re.MULTILINE)
+    assert revisions == {"ruff-pre-commit": f"v{pinned[1]}"}
+
+
+def test_the_citation_is_of_this_version():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    assert (citation["title"], citation["version"]) == (project["name"], project["version"])
+    assert citation["abstract"] == project["description"]
 
 
 def test_the_readme_stays_short():

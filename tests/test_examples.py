@@ -41,9 +41,8 @@ def test_power_of_a_study_with_metrics_of_its_own(name, capsys):
     assert "What " in capsys.readouterr().out
 
 
+@pytest.mark.needs("transformers", "accelerate")
 def test_a_hugging_face_trainer_reports_through_its_callback(tmp_path):
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
     results, analysis = trained("huggingface", tmp_path)
     assert [result.steps for result in results] == [20] * 2
     assert all(3.5 < result.metrics["eval_loss"] < 5.0 for result in results)  # ln 64 = 4.16: the text is random

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import reference
 
 #: Pages that lie outside of docs/, which is the root of the site.
-PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "benchmarks/README.md", "studies/embedding-norm.md")
+PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "studies/embedding-norm.md")
 #: What stands for a folder that a page links to, the first that is there.
 FACES = ("README.md", "report.html", "study.toml", "verdict.json", "paper.pdf")
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)")

@@ -53,6 +53,9 @@ def primary(source, **options):
 # --- TensorBoard ------------------------------------------------------------------------------------------
 
 
+needs_writer = pytest.mark.needs("tensorboard")
+
+
 def event_files(folder, name=lambda arch, seed: f"{arch}-s{seed}"):
     from torch.utils.tensorboard import SummaryWriter
 
@@ -64,6 +67,7 @@ def event_files(folder, name=lambda arch, seed: f"{arch}-s{seed}"):
                 writer.add_text("note", "not a scalar", step)
 
 
+@needs_writer
 @pytest.mark.parametrize(
     ("name", "run_names"),
     [
@@ -84,6 +88,7 @@ def test_event_files_of_the_real_writer_are_read_with_their_curves(tmp_path, nam
     assert run.curves["val/loss"] == pytest.approx([loss("norm", 2, step) for step in STEPS], rel=1e-6)
 
 
+@needs_writer
 def test_both_kinds_of_scalar_are_read_and_texts_are_not(tmp_path):
     event_files(tmp_path)
     file = next((tmp_path / "none-s1").iterdir())
@@ -92,6 +97,7 @@ def test_both_kinds_of_scalar_are_read_and_texts_are_not(tmp_path):
     assert [value for tag, _, value in found if tag == "lr"] == pytest.approx([0.1] * 3)
 
 
+@needs_writer
 def test_an_event_file_that_is_being_written_gives_what_is_whole(tmp_path):
     event_files(tmp_path)
     file = next((tmp_path / "none-s1").iterdir())
@@ -100,6 +106,7 @@ def test_an_event_file_that_is_being_written_gives_what_is_whole(tmp_path):
     assert 0 < len(list(scalars(file))) < len(whole)
 
 
+@needs_writer
 def test_our_own_event_files_come_back(tmp_path):
     from ablationlab.report.tensorboard import Mirror
     from analysis.builder import build
@@ -114,6 +121,7 @@ def test_our_own_event_files_come_back(tmp_path):
     assert comparison.n == 5
 
 
+@needs_writer
 def test_names_that_say_nothing_are_asked_for(tmp_path):
     event_files(tmp_path, lambda arch, seed: f"{arch}{chr(96 + seed)}")
     said = problems(tmp_path)

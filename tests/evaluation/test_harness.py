@@ -29,7 +29,6 @@ NAMES = ("hellaswag", "winogrande", "boolq", "copa", "lambada_openai")
 @pytest.fixture(scope="module")
 def lms(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     """(our adapter over two runs, the harness's `hf` over the exported first one)."""
-    pytest.importorskip("accelerate", reason="the harness's hf model needs accelerate")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from lm_eval.models.huggingface import HFLM

@@ -82,8 +82,10 @@ def logits(weights: dict[str, Tensor], model: ModelConfig, tokens: Tensor, **how
         ("GPT-NeoX", NEOX.changed(width=36, rotary_fraction=0.222222)),
     ],
 )
+@pytest.mark.needs("transformers")
 def test_logits_are_those_of_transformers_on_the_same_weights(name, model, tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     assert format_of(model).name == name
     weights, tokens = drawn(model, 1), text(model)
     state = tensors_of({key: value[0] for key, value in weights.items()}, model)

@@ -37,8 +37,10 @@ def embed(weights, tokens, model, fronts):
     return ForwardPass(weights, model, fronts).embed(tokens)
 
 
+@pytest.mark.needs("transformers")
 def test_the_baseline_gives_the_logits_of_transformers_gpt2():
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     config = transformers.GPT2Config(**config_of(SMALL), attn_implementation="eager")
     theirs = transformers.GPT2LMHeadModel(config).eval()
     weights = weights_of(SMALL, 1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-pytest.importorskip("triton", reason="the kernels need Triton, which this platform lacks")
+pytest.importorskip("triton", reason="no triton (make test-more)")
 
 from ablationlab.model import ops
 from ablationlab.model.attention import PackedAttention, plain_attention, prepared, rotation, turns_alone
@@ -27,6 +27,7 @@ from ablationlab.model.rules import OPTIMIZERS, Matrix
 from ablationlab.model.weights import Parameter
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 
+pytestmark = pytest.mark.needs("triton")
 HALF = torch.bfloat16
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from ablationlab.records.results import Results
+from conftest import chromium
 from report import kinds
 
 
@@ -33,27 +32,13 @@ class Visit:
     asked: list[str] = field(default_factory=list)
 
 
-def _chromium() -> str | None:
-    return os.environ.get("ABLATIONLAB_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Headless Chromium; without one these tests are skipped, unless ABLATIONLAB_REQUIRE_BROWSER=1 says they must run."""
-    must = os.environ.get("ABLATIONLAB_REQUIRE_BROWSER") == "1"
-    where = _chromium()
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        if must:
-            raise
-        pytest.skip("playwright is not installed: pip install 'ablationlab[dev]'")
-    if where is None:
-        if must:
-            pytest.fail("ABLATIONLAB_REQUIRE_BROWSER=1, but there is no chromium; Debian: apt install chromium")
-        pytest.skip("no chromium found: install it (Debian: apt install chromium) or set ABLATIONLAB_CHROMIUM")
+    """Headless Chromium, of the system: playwright's own is not installed."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=where, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield opened
         opened.close()
 

@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import re
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +58,7 @@ def test_each_arm_has_its_mean_and_the_interval_that_decides(results: Results):
     assert "corrected by Holm for 2 tests" in table.note
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: Debian has it in texlive-latex-base")
+@pytest.mark.needs("pdflatex")
 @pytest.mark.parametrize("options", ["", "[twocolumn]"])
 def test_the_copied_latex_compiles_with_the_packages_it_names_and_fits_the_text(results: Results, tmp_path, options):
     text = ablation_table(results.analysis, results.verdict).latex()

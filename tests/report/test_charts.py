@@ -25,7 +25,7 @@ from ablationlab.core.format import count, fixed, number
 from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
-from ablationlab.report import convert
+from ablationlab.report import convert, fonts
 from ablationlab.report.charts import (
     curves,
     evaluation,
@@ -341,7 +341,7 @@ def test_labels_of_the_trade_off_never_overlap():
     bottom, top = min(row["cost_low"] for row in rows), max(row["cost_high"] for row in rows)
     boxes = []
     for row, (align, dx, dy) in zip(rows, tradeoff.label_places(rows), strict=True):
-        width = tradeoff.LETTER * len(row["label"])
+        width = fonts.width(row["label"], 12, "Semibold")
         left = (row["gain"] + 100) / 200 * tradeoff.VIEW[0] + dx - (width if align == "right" else 0)
         boxes.append((left, left + width, (top - row["cost"]) / (top - bottom) * tradeoff.VIEW[1] + dy))
     for place, (left, right, middle) in enumerate(boxes):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 import ablationlab
 import warm
@@ -19,21 +18,35 @@ from ablationlab.records.verdict import Verdict
 from ablationlab.study.load import load_study, parse_study
 from conftest import corpus_text, torch_as_it_was
 
+needs_notebooks = pytest.mark.needs("nbformat", "nbclient", "ipykernel")
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "embedding_norm.ipynb"
 FINAL = ROOT / "examples" / "final_study_t4.ipynb"
 
 
+def read(path: Path) -> Any:
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def execute(notebook: Any, folder: Path) -> None:
+    from nbclient import NotebookClient
+
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+
+
+@needs_notebooks
 def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text(corpus_text())
     monkeypatch.setenv("ABLATIONLAB_STEPS", "12")
     monkeypatch.setenv("ABLATIONLAB_TEXT", str(tmp_path / "text.txt"))
     monkeypatch.setenv("ABLATIONLAB_OUT", str(tmp_path / "out"))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    )
-    client.execute()
+    notebook = read(NOTEBOOK)
+    execute(notebook, tmp_path)
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     shown = [output.data for output in outputs if output.output_type == "execute_result"]
@@ -42,10 +55,10 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch
     assert (tmp_path / "out" / "verdict.json").exists()
 
 
+@needs_notebooks
 @pytest.mark.parametrize("path", [NOTEBOOK, FINAL], ids=lambda path: path.stem)
 def test_a_notebook_is_committed_as_it_was_executed_and_knows_no_machine(path):
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
+    notebook = read(path)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]
@@ -54,11 +67,11 @@ def test_a_notebook_is_committed_as_it_was_executed_and_knows_no_machine(path):
     assert not [place for place in ("/home/", "/work", "/root", "/tmp") if place in path.read_text()]
 
 
+@needs_notebooks
 def test_the_notebook_of_the_final_study_has_the_settings_of_the_study_file(monkeypatch):
     monkeypatch.delenv("ABLATIONLAB_STEPS", raising=False)
     monkeypatch.delenv("ABLATIONLAB_TEXT", raising=False)
-    notebook = nbformat.read(FINAL, as_version=4)
-    nbformat.validate(notebook)
+    notebook = read(FINAL)
     cell = next(cell for cell in notebook.cells if cell.source.startswith("import torch\n"))
     names: dict[str, object] = {}
     exec("import os\n" + cell.source, names)
@@ -67,6 +80,7 @@ def test_the_notebook_of_the_final_study_has_the_settings_of_the_study_file(monk
         assert getattr(ours, part) == getattr(theirs, part)
 
 
+@needs_notebooks
 def test_the_notebook_of_the_final_study_runs(tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text(corpus_text())
     for name, value in {
@@ -76,10 +90,8 @@ def test_the_notebook_of_the_final_study_runs(tmp_path, monkeypatch):
         "OUT": str(tmp_path / "out"),
     }.items():
         monkeypatch.setenv(f"ABLATIONLAB_{name}", value)
-    notebook = nbformat.read(FINAL, as_version=4)
-    NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    notebook = read(FINAL)
+    execute(notebook, tmp_path)
     tables = [output.data["text/plain"] for cell in notebook.cells[8:] for output in cell.get("outputs", ())]
     assert len(tables) == 4
     assert "2.4108" in tables[0]  # seed 10 without a norm, as published

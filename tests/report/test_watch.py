@@ -407,8 +407,10 @@ def test_control_c_stops_it(tmp_path: Path):
     assert "Traceback" not in rest
 
 
+@pytest.mark.needs("tensorboard")
 def test_event_files_hold_the_records(tmp_path: Path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     from ablationlab.report.tensorboard import Mirror
 
     plan = running(tmp_path / "results")
@@ -418,7 +420,7 @@ def test_event_files_hold_the_records(tmp_path: Path):
     write_lines(tmp_path / "results", plan.runs[2].id, calm(3)[:40])
     assert mirror.update() == 10
     mirror.close()
-    read = accumulator(str(tmp_path / "events" / plan.runs[0].id))
+    read = EventAccumulator(str(tmp_path / "events" / plan.runs[0].id))
     read.Reload()
     losses = [event.value for event in read.Scalars("training/loss")]
     assert losses == pytest.approx(calm(1), rel=1e-6)

@@ -48,8 +48,8 @@ with lab.current_run() as run:
 """
 
 
+@pytest.mark.needs("lightning")
 def test_a_lightning_trainer_reports_steps_data_order_start_and_result(tmp_path):
-    pytest.importorskip("lightning.pytorch")
     (tmp_path / "train.py").write_text(PROGRAM)
     study = {
         "name": "lightning",

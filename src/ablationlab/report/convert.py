@@ -9,6 +9,7 @@ import atexit
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ from ablationlab.core.errors import AblationLabError, StorageError, WorkerDied
 from ablationlab.core.processes import Pool, WorkerError
 from ablationlab.data.sources import cache_folder
 from ablationlab.records.storage import replace
+from ablationlab.report import fonts
+from ablationlab.report.table import spelled
 
 if TYPE_CHECKING:
     import typst
@@ -147,28 +150,39 @@ def _converter() -> Callable[..., Any]:
     import vl_convert
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the engine dies with a page of addresses
+    vl_convert.register_font_directory(str(fonts.FOLDER))
+
+    def svg(spec: Mapping[str, Any]) -> str:
+        return str(vl_convert.vegalite_to_svg(_legible(spec)))
 
     def files(spec: Mapping[str, Any], folder: Path, key: str, formats: tuple[str, ...]) -> None:
         # One trip through Vega gives the SVG, from which the other formats are made.
-        svg = vl_convert.vegalite_to_svg(dict(spec))
-        if _unchanged(folder, key, svg, formats):
+        drawn = svg(spec)
+        whole = re.sub(r"^(<svg[^>]*>)", lambda start: f"{start[0]}<style>{fonts.css()}</style>", drawn, count=1)
+        if _unchanged(folder, key, whole, formats):
             return
-        for kind in formats:
-            if kind == "svg":
-                data = svg.encode()
-            elif kind == "pdf":
-                data = vl_convert.svg_to_pdf(svg)
-            else:
-                data = vl_convert.svg_to_png(svg, scale=2)
-            replace(folder / f"{key}.{kind}", data)
+        replace(folder / f"{key}.svg", whole.encode())
+        if "pdf" in formats:
+            _svg_to_pdf(folder, key)
+        if "png" in formats:
+            replace(folder / f"{key}.png", vl_convert.svg_to_png(drawn, scale=2))
 
     functions: dict[str, Callable[..., Any]] = {
-        "svg": lambda spec: vl_convert.vegalite_to_svg(dict(spec)),
+        "svg": svg,
         "bundle": lambda snippet: vl_convert.javascript_bundle(snippet=snippet),
         "files": files,
         "paper": _paper,
     }
     return lambda name, *arguments: functions[name](*arguments)
+
+
+def _legible(part: Any) -> Any:
+    """A chart's words in signs that its font has: others would be drawn in a font of the machine, if it has one."""
+    if isinstance(part, Mapping):
+        return {_legible(key): _legible(value) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return list(map(_legible, part))
+    return spelled(part, fonts.signs().__contains__) if isinstance(part, str) and not part.isascii() else part
 
 
 def _unchanged(folder: Path, key: str, svg: str, formats: Iterable[str]) -> bool:
@@ -179,15 +193,19 @@ def _unchanged(folder: Path, key: str, svg: str, formats: Iterable[str]) -> bool
 
 def _paper(folder: Path, figures: Iterable[str], pdf: Path) -> None:
     for key in figures:
-        # The bytes of Typst repeat, where those of the chart converter do not.
-        page = f'#set document(date: none)\n#set page(width: auto, height: auto, margin: 0pt)\n#image("{key}.svg")\n'
-        replace(folder / "figures" / f"{key}.pdf", compiled(page, folder / "figures"))
+        _svg_to_pdf(folder / "figures", key)
     source = folder / "paper.typ"
     written = source.read_text(encoding="utf-8")
     best = fullest(written, folder)
     if best != written:
         replace(source, best.encode())
     replace(pdf, compiled(best, folder))
+
+
+def _svg_to_pdf(folder: Path, key: str) -> None:
+    """``key.pdf`` beside ``key.svg``, by Typst: its bytes repeat, where those of the chart converter do not."""
+    page = f'#set document(date: none)\n#set page(width: auto, height: auto, margin: 0pt)\n#image("{key}.svg")\n'
+    replace(folder / f"{key}.pdf", compiled(page, folder))
 
 
 def fullest(source: str, folder: Path) -> str:
@@ -215,10 +233,17 @@ def compiled(source: str, folder: Path) -> bytes:
 
 @contextmanager
 def typst_compiler(source: str, folder: Path) -> Iterator[typst.Compiler]:
-    """Only the compiler's own fonts are used, so that the PDF is the same everywhere."""
     import typst
 
     try:
-        yield typst.Compiler(source.encode(), root=folder, ignore_system_fonts=True)
+        yield typst.Compiler(source.encode(), root=folder, font_paths=_typst_fonts(), ignore_system_fonts=True)
     except RuntimeError as error:
         raise AblationLabError(f"the Typst source in {folder} does not compile: {error}") from error
+
+
+@cache
+def _typst_fonts() -> typst.Fonts:
+    """Only the package's fonts and the compiler's own, so that the PDF is the same everywhere."""
+    import typst
+
+    return typst.Fonts(include_system_fonts=False, font_paths=[fonts.FOLDER])

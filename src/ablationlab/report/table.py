@@ -570,19 +570,25 @@ def _typst_text(text: str) -> str:
 
 
 def typst_signs(text: str) -> str:
-    """Text without control characters; a sign that no font of Typst has is written as what it is made of, else by number."""
-    return "".join(map(_typst_sign, unicodedata.normalize("NFC", _CONTROL.sub(" ", text))))
+    """Text in signs that Typst's own fonts have."""
+    return spelled(text, lambda sign: _TYPST_SIGNS.match(sign) is not None)
 
 
-def _typst_sign(sign: str) -> str:
-    if _TYPST_SIGNS.match(sign):
-        return sign
-    parts = unicodedata.normalize("NFKD", sign)
-    if parts != sign:
-        return "".join(map(_typst_sign, parts))
-    if unicodedata.combining(sign) or unicodedata.category(sign) == "Cf":
-        return ""
-    return f"U+{ord(sign):04X}"
+def spelled(text: str, known: Callable[[str], bool]) -> str:
+    """Text without control characters; a sign that is not *known* is written as what it is made of, else by number."""
+
+    def one(sign: str) -> str:
+        if known(sign):
+            return sign
+        parts = unicodedata.normalize("NFKD", sign)
+        if parts != sign:
+            return "".join(map(one, parts))
+        if unicodedata.combining(sign) or unicodedata.category(sign) == "Cf":
+            return ""
+        return f"\0U+{ord(sign):04X}\0"
+
+    signs = "".join(map(one, unicodedata.normalize("NFC", _CONTROL.sub(" ", text))))
+    return signs.replace("\0\0", " ").replace("\0", "")
 
 
 def typst_code(text: str) -> str:

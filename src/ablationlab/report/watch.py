@@ -22,12 +22,12 @@ from urllib.parse import parse_qs, urlsplit
 from ablationlab.core.errors import AblationLabError
 from ablationlab.records.results import Results
 from ablationlab.report.live import Live, may_begin
-from ablationlab.report.page.embed import asset, render, vega_bundle
+from ablationlab.report.page.embed import asset, render, stylesheet, vega_bundle
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data: blob:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 #: How often what else follows the records is called.
 ALSO_SECONDS = 5.0
@@ -196,7 +196,7 @@ ROUTES: dict[str, Callable[[Watcher, dict[str, list[str]]], Made | None]] = {
     "/": _page,
     "/data.json": _state,
     "/report.html": _report,
-    "/style.css": lambda *_: (CSS, asset("style.css").encode(), POLICY),
+    "/style.css": lambda *_: (CSS, stylesheet().encode(), POLICY),
     "/charts.js": lambda *_: (JS, asset("charts.js").encode(), POLICY),
     "/live.js": lambda *_: (JS, asset("live.js").encode(), POLICY),
     "/vega.js": lambda *_: (JS, vega_bundle().encode(), POLICY),

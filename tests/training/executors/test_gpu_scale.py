@@ -23,8 +23,8 @@ def bench(monkeypatch):
     return module
 
 
+@pytest.mark.needs("triton")
 def test_the_dropout_kernel_is_checked_by_the_interpreter(bench, capsys):
-    pytest.importorskip("triton", reason="the kernels need Triton, which this platform lacks")
     with torch_as_it_was():
         assert bench.main(["--tiny", "--device", "cpu", "--part", "dropout", "--here"]) == 0
     said = capsys.readouterr().out

@@ -26,8 +26,8 @@ from ablationlab.training.executors import local, ray_cluster
 from ablationlab.training.executors.job import Event, Job, JobFile
 from conftest import to_toml, torch_as_it_was, write_study
 
-ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of which there are many
+ray = pytest.importorskip("ray", reason="no ray (make test-more)")
+pytestmark = [pytest.mark.needs("ray"), pytest.mark.filterwarnings("ignore")]  # Ray's own, of which there are many
 
 
 @dataclass

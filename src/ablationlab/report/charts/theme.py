@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ablationlab.core.format import count
 from ablationlab.records.storage import slug
+from ablationlab.report.fonts import FAMILY
 
 if TYPE_CHECKING:
     import altair as alt
@@ -520,9 +521,8 @@ def thinned(steps: Sequence[int], most: int, keep: Iterable[int] = ()) -> list[i
 def config(*, dark: bool = False) -> dict[str, Any]:
     """Vega-Lite's settings: quiet grid, no frame, type like the page's."""
     pick = 1 if dark else 0
-    font = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
     return {
-        "font": font,
+        "font": f"{FAMILY}, sans-serif",  # the latter where a notebook draws
         "background": None,
         "view": {"stroke": None},
         "axis": {

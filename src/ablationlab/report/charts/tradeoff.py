@@ -12,6 +12,7 @@ from ablationlab.analysis.wording import gain_intervals, listed, no_upper_bound
 from ablationlab.core.format import difference, fixed, level, number, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
+from ablationlab.report import fonts
 from ablationlab.report.charts.theme import (
     BAND,
     BY_REGIME,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 #: Beyond so many rings, each regime has a plane of its own, and names stand in a column.
 MOST_LABELS = 5
-#: The smallest view of the chart within its padding, the width of a letter and the height of a line, in pixels.
-VIEW, LETTER, LINE = (150.0, 50.0), 6.8, 15
+#: The smallest view of the chart within its padding, and the height of a line, in pixels.
+VIEW, LINE = (150.0, 50.0), 15
 
 
 def plane_rows(results: Results) -> list[dict[str, Any]]:
@@ -302,7 +303,7 @@ def label_places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     for place, row in sorted(enumerate(rows), key=lambda item: -item[1]["cost"]):
         x = (row["gain"] + 100) / 200 * VIEW[0]
         y = (top - row["cost"]) / ((top - bottom) or 1.0) * VIEW[1]
-        width = LETTER * len(row["label"])
+        width = fonts.width(row["label"], 12, "Semibold")
         left_of_ring = row["gain"] > 5
         start = x - 16 - width if left_of_ring else x + 16
         for line in range(len(rows) + 1):

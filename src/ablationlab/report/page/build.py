@@ -37,7 +37,16 @@ from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import main_metrics
 from ablationlab.report.page import design, sentences
-from ablationlab.report.page.embed import asset, by_column, json_for_script, packed, policy, render, vega_bundle
+from ablationlab.report.page.embed import (
+    asset,
+    by_column,
+    json_for_script,
+    packed,
+    policy,
+    render,
+    stylesheet,
+    vega_bundle,
+)
 from ablationlab.report.page.folds import comparison_folds, listed_runs, run_folds
 from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
 from ablationlab.report.table import swatch_style
@@ -215,7 +224,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     return render(
         "page.html.j2",
         context,
-        style=asset("style.css") + _variant_colours(),
+        style=stylesheet() + _variant_colours(),
         vega=packed(vega),
         shared=shared,
         script=script,

@@ -13,6 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import count, printable
+from ablationlab.report import fonts
 from ablationlab.report.convert import javascript
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 def asset(name: str) -> str:
     """One of the files beside this one."""
     return resources.files("ablationlab.report.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def stylesheet() -> str:
+    """The style of every page, its font included."""
+    return fonts.css() + asset("style.css")
 
 
 @cache
@@ -97,6 +103,6 @@ def policy(*scripts: str) -> str:
         "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'" for script in scripts
     )
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
         "base-uri 'none'; form-action 'none'"
     )

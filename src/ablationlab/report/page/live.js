@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const { expand, recolour, broken } = window.ablationlab;
+  const { expand, recolour, broken, font } = window.ablationlab;
   const at = (id) => document.getElementById(id);
   const root = document.documentElement;
   const wanted = window.matchMedia("(prefers-color-scheme: dark)");
@@ -102,5 +102,5 @@
   at("theme").addEventListener("click", () => { chosen = dark() ? "light" : "dark"; paint(); });
   wanted.addEventListener("change", paint);
   paint();
-  ask();
+  font.then(ask);
 })();

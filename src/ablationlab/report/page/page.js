@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const narrow = () => window.innerWidth < 560;
 
-  const { expand, recolour, broken, unpack } = window.ablationlab;
+  const { expand, recolour, broken, unpack, font } = window.ablationlab;
 
   /* ---- light and dark ---- */
   const wanted = window.matchMedia("(prefers-color-scheme: dark)");
@@ -153,7 +153,7 @@
   }
   /* Compressed: the charts, what unfolds below rows, and the script that draws. */
   let charts = {};
-  const loaded = Promise.all(["page-more", "vega"].map(unpack)).then(([more, code]) => {
+  const loaded = Promise.all([unpack("page-more"), unpack("vega"), font]).then(([more, code]) => {
     const script = document.createElement("script");
     script.textContent = code;
     document.head.append(script);

@@ -23,7 +23,6 @@ from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
 from ablationlab.report.paper.programme import decided_in, drawn_in_forest
 from ablationlab.report.paper.study import StudyView
-from ablationlab.report.table import typst_signs
 from ablationlab.report.tables.ablation import DECISION_TONES
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 COLUMN = 318
 #: Both columns and the space between them.
 FULL = 661
-FACE = "Libertinus Serif, Liberation Serif, Times New Roman, serif"
 #: Names of arms side by side above a chart.
 LEGEND_COLUMNS = 3
 
@@ -482,15 +480,6 @@ def _plain(spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "layer": layers} if layers else spec
 
 
-def _signs(part: Any) -> Any:
-    """A chart's words in signs that the fonts of the paper have."""
-    if isinstance(part, dict):
-        return {_signs(key): _signs(value) for key, value in part.items()}
-    if isinstance(part, list):
-        return list(map(_signs, part))
-    return typst_signs(part) if isinstance(part, str) and not part.isascii() else part
-
-
 def _legend(names: Collection[str], wanted: int) -> dict[str, float]:
     """As many columns as fit; of many variants smaller ones, else the legend would be higher than the chart."""
     many = len(names) > MANY
@@ -503,7 +492,7 @@ def _legend(names: Collection[str], wanted: int) -> dict[str, float]:
 def column_svg(figure: Figure, height: int, wanted: int = COLUMN) -> str:
     """The chart as wide as a column, axes and legend included; the second drawing knows how wide those are.
 
-    SVG, since its bytes repeat where those of the converter's PDFs do not; its text is set in the paper's own face.
+    SVG, from which Typst makes the PDF: the bytes of both repeat, where those of the converter's PDFs do not.
     """
     svg, width = "", wanted - 60
     for _ in range(2):
@@ -517,8 +506,8 @@ def column_svg(figure: Figure, height: int, wanted: int = COLUMN) -> str:
             spec["hconcat"] = [{**panel, **size} for panel in spec["hconcat"]]
             spec.pop("width")
             legend.pop("columns")
-        spec["config"] = {**config, "font": FACE, "legend": legend}
-        svg = svg_of(_signs(spec))
+        spec["config"] = {**config, "legend": legend}
+        svg = svg_of(spec)
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
         if found is None or abs(float(found[1]) - wanted) < 2:
             break

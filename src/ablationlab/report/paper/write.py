@@ -1,7 +1,8 @@
-"""The folder of a paper (paper.typ, paper.tex, references.bib, figures/, claims.json) and the PDF that Typst makes of it.
+"""The folder of a paper and the PDF that Typst makes of it.
 
-The folder is whole: it compiles as it stands with `typst compile paper.typ`, or with pdflatex and bibtex; it needs no
-package beyond TeX Live and only Typst's own fonts. The same records give the same bytes.
+The folder is whole: paper.typ, paper.tex, references.bib, figures/, fonts/ and claims.json. It compiles as it stands with
+`typst compile --font-path fonts paper.typ`, or with pdflatex and bibtex; it needs no package beyond TeX Live and no font
+beyond its own and Typst's. The same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ablationlab.core.errors import AblationLabError
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
 from ablationlab.records.storage import replace
+from ablationlab.report import fonts
 from ablationlab.report.convert import typeset
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.document import PaperDocument, Picture
@@ -80,6 +82,8 @@ def write_sources(document: PaperDocument, drawn: Mapping[str, Sequence[Picture]
     for pictures_of_study in drawn.values():
         for picture in pictures_of_study:
             replace(folder / "figures" / f"{picture.key}.svg", picture.svg.encode())
+    for path in fonts.paths():
+        replace(folder / "fonts" / path.name, path.read_bytes())
     replace(folder / "paper.typ", Typst().document(document, read_template("layout.typ")).encode())
     replace(folder / "paper.tex", Latex().document(document, read_template("preamble.tex")).encode())
     replace(folder / REFERENCES, references(document).encode())

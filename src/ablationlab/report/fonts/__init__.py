@@ -1,0 +1,69 @@
+"""The font of figures and pages, which comes with the package: what is drawn then depends on no machine.
+
+It is a subset of Source Sans 3, made by dev/fonts.py, under a name that no system has.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Set
+from functools import cache
+from pathlib import Path
+
+FAMILY = "Ablation Sans"
+#: Where the files are: TrueType for figures and papers, WOFF2 for pages.
+FOLDER = Path(__file__).parent
+#: Each file's weight; a browser and Vega take the nearest.
+WEIGHTS = {"Regular": 400, "Semibold": 600}
+
+
+def paths() -> list[Path]:
+    """The TrueType files."""
+    return [_path(style, "ttf") for style in WEIGHTS]
+
+
+def _path(style: str, kind: str) -> Path:
+    return FOLDER / f"{FAMILY.replace(' ', '')}-{style}.{kind}"
+
+
+@cache
+def css() -> str:
+    """The rules that give a page or an SVG the font, files included."""
+    return "".join(
+        f'@font-face{{font-family:"{FAMILY}";font-weight:{weight};src:url(data:font/woff2;base64,'
+        f'{base64.b64encode(_path(style, "woff2").read_bytes()).decode()}) format("woff2")}}\n'
+        for style, weight in WEIGHTS.items()
+    )
+
+
+def signs() -> Set[str]:
+    """Every character that the font has."""
+    return _advances("Regular").keys()
+
+
+def width(text: str, size: float, style: str = "Regular") -> float:
+    """How wide the font sets a line, without kerning; a sign that it lacks counts as a digit."""
+    advances = _advances(style)
+    return size * sum(advances.get(sign, advances["0"]) for sign in text)
+
+
+@cache
+def _advances(style: str) -> dict[str, float]:
+    """Each character's width in shares of the size, from the file's tables (cmap in format 12: ranges of code points)."""
+    data = _path(style, "ttf").read_bytes()
+    (tables,) = struct.unpack_from(">4xH", data)
+    at = dict(struct.unpack_from(">4s4xI", data, 12 + 16 * place) for place in range(tables))
+    (unit,) = struct.unpack_from(">18xH", data, at[b"head"])
+    (measured,) = struct.unpack_from(">34xH", data, at[b"hhea"])
+    widths = [struct.unpack_from(">H", data, at[b"hmtx"] + 4 * glyph)[0] / unit for glyph in range(measured)]
+    (count,) = struct.unpack_from(">2xH", data, at[b"cmap"])
+    offsets = [at[b"cmap"] + struct.unpack_from(">4xI", data, at[b"cmap"] + 4 + 8 * place)[0] for place in range(count)]
+    (chosen,) = [offset for offset in offsets if struct.unpack_from(">H", data, offset) == (12,)]
+    (groups,) = struct.unpack_from(">12xI", data, chosen)
+    ranges = [struct.unpack_from(">III", data, chosen + 16 + 12 * place) for place in range(groups)]
+    return {
+        chr(code): widths[min(glyph + code - first, measured - 1)]
+        for first, last, glyph in ranges
+        for code in range(first, last + 1)
+    }
