@@ -90,7 +90,7 @@ replicate-quick: setup
 
 # Attacks with counts (benchmarks/torture); SIZE = 0.2 makes a fifth of them.
 SIZE ?= 1
-torture: setup-dev
+torture: setup-more
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.torture --size $(SIZE)
 
 # Not part of CI, which has no network: the database of vulnerabilities is asked for every pinned package. Strict, because

@@ -18,7 +18,7 @@ from fontTools.ttLib.tables._c_m_a_p import CmapSubtable
 
 FAMILY = "Ablation Sans"
 TARGET = Path(__file__).parent.parent / "src" / "ablationlab" / "report" / "fonts"
-BLOCKS = ((0x0020, 0x024F), (0x02B0, 0x052F), (0x2000, 0x27BF))
+BLOCKS = ((0x0020, 0x024F), (0x02B0, 0x052F), (0x1E00, 0x1FFF), (0x2000, 0x27BF), (0xFB00, 0xFB06))
 
 
 def make(source: Path, weight: str) -> None:

@@ -19,8 +19,8 @@ from ablationlab.report.page.build import write_page
 from .conftest import mupdf
 from .kinds import table_study
 
-#: Names in Latin, Greek, Chinese, of pictures, and with a ligature.
-ARMS = ("a", "naïve ﬁne", "βήτα ∇", "加热", "🔥 hot")
+#: Names that differ in a ligature alone, in Greek, Chinese and Korean, of a picture, with what no file of XML may have.
+ARMS = ("a", "naïve ﬁne", "naïve fine", "βήτα ∇", "加热", "한국", "🔥 hot", "bell \x07", "wide\u200bless", "wideless")
 CONFIG = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>{folder}</dir></fontconfig>
 """
@@ -77,8 +77,17 @@ def test_figures_tables_papers_and_pages_are_the_same_bytes_on_machines_with_oth
     for other in written[1:]:
         assert other == written[0]
     shown = (folder / "figures" / "slopes.svg").read_text()
-    for text in ("βήτα U+2207", "U+52A0 U+70ED", "U+1F525 hot", "naïve fine"):
+    for text in (
+        "naïve ﬁne",
+        "naïve fine",
+        "βήτα U+2207",
+        "U+52A0 U+70ED",
+        "U+D55C U+AD6D",
+        "U+1F525 hot",
+        "bell U+0007",
+    ):
         assert f">{text}<" in shown
+    assert shown.count(">wide") == 2 * shown.count(">wideless<") > 0  # no two arms are drawn as one
 
 
 def test_the_signs_of_the_font_are_those_that_another_reader_finds_in_its_files():

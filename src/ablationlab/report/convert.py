@@ -24,7 +24,6 @@ from ablationlab.core.processes import Pool, WorkerError
 from ablationlab.data.sources import cache_folder
 from ablationlab.records.storage import replace
 from ablationlab.report import fonts
-from ablationlab.report.table import spelled
 
 if TYPE_CHECKING:
     import typst
@@ -177,12 +176,12 @@ def _converter() -> Callable[..., Any]:
 
 
 def _legible(part: Any) -> Any:
-    """A chart's words in signs that its font has: others would be drawn in a font of the machine, if it has one."""
+    """A chart with all its words, the values of its data too, in signs that its font has."""
     if isinstance(part, Mapping):
         return {_legible(key): _legible(value) for key, value in part.items()}
     if isinstance(part, list | tuple):
         return list(map(_legible, part))
-    return spelled(part, fonts.signs().__contains__) if isinstance(part, str) and not part.isascii() else part
+    return "\n".join(map(fonts.legible, part.split("\n"))) if isinstance(part, str) else part
 
 
 def _unchanged(folder: Path, key: str, svg: str, formats: Iterable[str]) -> bool:

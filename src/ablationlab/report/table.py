@@ -17,6 +17,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ablationlab.core.format import DASH, MINUS, NARROW, plain, printable
+from ablationlab.report.fonts import spelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -547,13 +548,16 @@ _TYPST = re.compile(r"([\\*_#$@<>`\[\]~/\"'=+\-{}|])")
 
 #: Where a name may break. Without a width it would be no place to break; a sign without one would be copied with the name.
 _TYPST_SEAM = "#h(0.01pt)"
-#: What Typst's own fonts have, as far as it is of use: Latin, Greek, Cyrillic, Armenian, Hebrew, Georgian, and signs.
-_TYPST_SIGNS = re.compile(
-    "[ -~\u00a0-\u02ff\u0300-\u0304\u0306-\u030c\u0327\u0328\u0370-\u0377\u037a-\u037f\u0384-\u038a\u038c\u038e-\u03a1"
-    "\u03a3-\u0482\u048a-\u04ff\u0531-\u0556\u0561-\u0587\u05d0-\u05ea\u10d0-\u10ff\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45"
-    "\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u2009-\u200a\u2010-\u2027\u202f-\u2040\u2044-\u2052\u2060\u2070"
-    "\u2071\u2074-\u208e\u2090-\u209c\u20a0-\u20c0\u2100-\u211e\u2126-\u2151\u2153-\u2184\u2190-\u2246\u2248-\u22ab\u22ad-\u23ff"
-    "\u2460-\u25cb\u25cd-\u2606\u2609-\u262f\u2638-\u268b\u270c-\u2714\u2717-\u2726\u27b1-\u2b73]"
+#: What Typst's own fonts have, as far as the font of figures does too, and signs of formulas.
+_TYPST_SIGNS = frozenset(
+    re.findall(
+        "[ -~\u00a0-\u02ff\u0300-\u0304\u0306-\u030c\u0327\u0328\u0370-\u0377\u037a-\u037f\u0384-\u038a\u038c\u038e-\u03a1"
+        "\u03a3-\u0482\u048a-\u04ff\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45"
+        "\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u2009-\u200a\u2010-\u2027\u202f-\u2040\u2044-\u2052\u2060\u2070"
+        "\u2071\u2074-\u208e\u2090-\u209c\u20a0-\u20c0\u2100-\u211e\u2126-\u2151\u2153-\u2184\u2190-\u2246\u2248-\u22ab\u22ad-\u23ff"
+        "\u2460-\u25cb\u25cd-\u2606\u2609-\u262f\u2638-\u268b\u270c-\u2714\u2717-\u2726\u27b1-\u2b73]",
+        "".join(map(chr, range(0x2B74))),
+    )
 )
 
 
@@ -571,24 +575,7 @@ def _typst_text(text: str) -> str:
 
 def typst_signs(text: str) -> str:
     """Text in signs that Typst's own fonts have."""
-    return spelled(text, lambda sign: _TYPST_SIGNS.match(sign) is not None)
-
-
-def spelled(text: str, known: Callable[[str], bool]) -> str:
-    """Text without control characters; a sign that is not *known* is written as what it is made of, else by number."""
-
-    def one(sign: str) -> str:
-        if known(sign):
-            return sign
-        parts = unicodedata.normalize("NFKD", sign)
-        if parts != sign:
-            return "".join(map(one, parts))
-        if unicodedata.combining(sign) or unicodedata.category(sign) == "Cf":
-            return ""
-        return f"\0U+{ord(sign):04X}\0"
-
-    signs = "".join(map(one, unicodedata.normalize("NFC", _CONTROL.sub(" ", text))))
-    return signs.replace("\0\0", " ").replace("\0", "")
+    return spelled(unicodedata.normalize("NFC", _CONTROL.sub(" ", text)), _TYPST_SIGNS)
 
 
 def typst_code(text: str) -> str:

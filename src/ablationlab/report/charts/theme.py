@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ablationlab.core.format import count
 from ablationlab.records.storage import slug
-from ablationlab.report.fonts import FAMILY
+from ablationlab.report import fonts
 
 if TYPE_CHECKING:
     import altair as alt
@@ -202,8 +202,8 @@ def _legend_names(part: Any) -> int:
 
 def legend_columns(names: Sequence[str], width: float) -> int:
     """Entries of a legend that fit beside one another, smaller ones where variants are many; `page.js` does the same."""
-    letter, rest = (5.8, 52) if len(names) > MANY else (7, 68)
-    return max(1, int(width // (letter * max(map(len, names), default=1) + rest)))
+    size, rest = (10, 52) if len(names) > MANY else (12, 68)
+    return max(1, int(width // (max((fonts.width(name, size) for name in names), default=0) + rest)))
 
 
 def _turned(place: int, looks: int) -> int:
@@ -345,7 +345,8 @@ def level_or_turned(names: Sequence[str]) -> dict[str, Any]:
     """The labels of a horizontal axis of names: level where each has room, else turned."""
     import altair as alt
 
-    turned = f"width < {len(names) * (6.5 * max(map(len, names), default=0) + 6):g}"
+    widest = max((fonts.width(name, 12, "Semibold") for name in names), default=0)
+    turned = f"width < {len(names) * (widest + 6):.0f}"
     return {
         "labelAngle": alt.ExprRef(f"{turned} ? -40 : 0"),
         "labelAlign": alt.ExprRef(f"{turned} ? 'right' : 'center'"),
@@ -522,7 +523,7 @@ def config(*, dark: bool = False) -> dict[str, Any]:
     """Vega-Lite's settings: quiet grid, no frame, type like the page's."""
     pick = 1 if dark else 0
     return {
-        "font": f"{FAMILY}, sans-serif",  # the latter where a notebook draws
+        "font": f"{fonts.FAMILY}, sans-serif",  # the latter where a notebook draws
         "background": None,
         "view": {"stroke": None},
         "axis": {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Set
+from collections.abc import Container, Set
 from functools import cache
 from pathlib import Path
 
@@ -42,10 +42,23 @@ def signs() -> Set[str]:
     return _advances("Regular").keys()
 
 
+def legible(text: str) -> str:
+    """A line in signs that the font has: any other would be drawn in a font of the machine, if that has it."""
+    return spelled(text, signs())
+
+
+def spelled(text: str, known: Container[str]) -> str:
+    """Text with every sign that is not *known* by its number, so that different texts stay different."""
+    if all(sign in known for sign in text):
+        return text
+    written = "".join(sign if sign in known else f"\0U+{ord(sign):04X}\0" for sign in text)
+    return written.replace("\0\0", " ").replace("\0", "")
+
+
 def width(text: str, size: float, style: str = "Regular") -> float:
-    """How wide the font sets a line, without kerning; a sign that it lacks counts as a digit."""
+    """How wide the font sets a line, without kerning."""
     advances = _advances(style)
-    return size * sum(advances.get(sign, advances["0"]) for sign in text)
+    return size * sum(advances[sign] for sign in legible(text))
 
 
 @cache

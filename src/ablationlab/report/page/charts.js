@@ -22,8 +22,8 @@ window.ablationlab = (() => {
   /* The page's font, in both weights: Vega measures text as soon as it draws. */
   const font = Promise.all([400, 600].map((weight) => document.fonts.load(`${weight} 1em "Ablation Sans"`)));
   const pen = document.createElement("canvas").getContext("2d");
-  function wide(text) {
-    pen.font = '500 12px "Ablation Sans"'; // an axis's title
+  function extent(text, size) {
+    pen.font = `${size}px "Ablation Sans", sans-serif`;
     return pen.measureText(text).width;
   }
   /* On a narrow screen a long axis title is broken into lines instead of cut, and names beside marks leave them half of it. */
@@ -33,11 +33,11 @@ window.ablationlab = (() => {
     return Object.fromEntries(Object.entries(value).map(([key, one]) => {
       if (key === "x" || key === "y") return [key, broken(one, room, room[key])];
       if (key === "labelLimit" && room.names) return [key, Math.min(one, room.names)];
-      if (key === "title" && width && typeof one === "string" && wide(one) > width) {
+      if (key === "title" && width && typeof one === "string" && extent(one, 12) > width) {
         const lines = [""];
         for (const word of one.split(" ")) {
           const last = lines.length - 1;
-          if (lines[last] && wide(`${lines[last]} ${word}`) > width) lines.push(word);
+          if (lines[last] && extent(`${lines[last]} ${word}`, 12) > width) lines.push(word);
           else lines[last] = lines[last] ? `${lines[last]} ${word}` : word;
         }
         return [key, lines];
@@ -52,5 +52,5 @@ window.ablationlab = (() => {
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
   }
 
-  return { expand, recolour, broken, unpack, font };
+  return { expand, recolour, broken, unpack, font, extent };
 })();

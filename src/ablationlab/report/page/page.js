@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const narrow = () => window.innerWidth < 560;
 
-  const { expand, recolour, broken, unpack, font } = window.ablationlab;
+  const { expand, recolour, broken, unpack, font, extent } = window.ablationlab;
 
   /* ---- light and dark ---- */
   const wanted = window.matchMedia("(prefers-color-scheme: dark)");
@@ -172,8 +172,8 @@
     return { ...base, legend: { ...base.legend, columns: legendColumns(names ? width - 150 : width), ...(many ? { labelFontSize: 10 } : {}) } };
   }
   function legendColumns(width) {
-    const [letter, rest] = page.variants.length > page.many ? [5.8, 52] : [7, 68];
-    return Math.max(1, Math.floor((width - 60) / (letter * Math.max(...page.variants.map((name) => name.length)) + rest)));
+    const [size, rest] = page.variants.length > page.many ? [10, 52] : [12, 68];
+    return Math.max(1, Math.floor((width - 60) / (Math.max(...page.variants.map((name) => extent(name, size))) + rest)));
   }
   async function draw(key) {
     const holder = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);

@@ -16,6 +16,7 @@ from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.storage import slug
+from ablationlab.report import fonts
 from ablationlab.report.charts.stability import ENDS
 from ablationlab.report.charts.theme import BAD, GOOD, HUES, MANY, RULE, WARN, Figure, Tables
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
@@ -483,8 +484,8 @@ def _plain(spec: dict[str, Any]) -> dict[str, Any]:
 def _legend(names: Collection[str], wanted: int) -> dict[str, float]:
     """As many columns as fit; of many variants smaller ones, else the legend would be higher than the chart."""
     many = len(names) > MANY
-    letter, rest = (4.0, 34) if many else (5.5, 40)
-    columns = max(1, int(wanted // (letter * max(map(len, names), default=1) + rest)))
+    size, rest = (8, 34) if many else (12, 40)
+    columns = max(1, int(wanted // (max((fonts.width(name, size) for name in names), default=0) + rest)))
     small = {"labelFontSize": 8, "rowPadding": 0, "columnPadding": 6}
     return {"columns": columns if many else min(LEGEND_COLUMNS, columns), **(small if many else {})}
 

@@ -1,8 +1,8 @@
 """The folder of a paper and the PDF that Typst makes of it.
 
-The folder is whole: paper.typ, paper.tex, references.bib, figures/, fonts/ and claims.json. It compiles as it stands with
-`typst compile --font-path fonts paper.typ`, or with pdflatex and bibtex; it needs no package beyond TeX Live and no font
-beyond its own and Typst's. The same records give the same bytes.
+The folder is whole: paper.typ, paper.tex, references.bib, figures/, fonts/ and claims.json. It compiles as it stands, with
+`typst compile --font-path fonts --ignore-system-fonts paper.typ` or with pdflatex and bibtex; it needs no package beyond
+TeX Live and no font beyond its own and Typst's. The same records give the same bytes.
 """
 
 from __future__ import annotations
