@@ -56,7 +56,7 @@ test-more: setup-more browser
 
 # Debian's Chromium, where there is none and it may be installed.
 browser:
-	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && break; done >/dev/null || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	  echo "No Chromium, and no right to install it: the tests of the page in a browser will be skipped."

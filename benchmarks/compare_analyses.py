@@ -117,7 +117,8 @@ def analyze_again(packed: Path, folder: Path) -> tuple[Path, Path]:
     from ablationlab.analysis import analyze, read_results
 
     with tarfile.open(packed) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.3 and older have none
+        archive.extractall(folder)
     again = folder / "again" / "analysis.json"
     analyze(read_results(folder, None)).replace(again)
     return folder / "analysis.json", again
