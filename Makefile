@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # Where an environment switches bytecode off, every test process would compile 170 files of tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-dev setup-more browser study test test-more docs lint format types check golden replicate-quick torture audit clean
+.PHONY: help setup setup-dev setup-more setup-docs browser study test test-more docs lint format types check golden replicate-quick torture audit clean
 
 help:
 	@echo "make study [STUDY=studies/quick.toml]   set up, fetch the data, train every run of the study"
@@ -42,6 +42,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
 setup-more: $(VENV)/.installed-more
+setup-docs: $(VENV)/.installed-docs
 
 study: setup
 	$(BIN)/ablationlab run $(STUDY)
@@ -62,7 +63,7 @@ browser:
 	  echo "No Chromium, and no right to install it: the tests of the page in a browser will be skipped."
 
 # Offline; the reference is generated from the code. To search it: python3 -m http.server --directory site
-docs: $(VENV)/.installed-docs
+docs: setup-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: setup-dev

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import warm
 from ablationlab.report import fonts
@@ -80,14 +82,22 @@ def test_figures_tables_papers_and_pages_are_the_same_bytes_on_machines_with_oth
     for text in (
         "naïve ﬁne",
         "naïve fine",
-        "βήτα U+2207",
-        "U+52A0 U+70ED",
-        "U+D55C U+AD6D",
-        "U+1F525 hot",
-        "bell U+0007",
+        "βήτα ‹U+2207›",
+        "‹U+52A0 70ED›",
+        "‹U+D55C AD6D›",
+        "‹U+1F525› hot",
+        "bell ‹U+0007›",
     ):
         assert f">{text}<" in shown
     assert shown.count(">wide") == 2 * shown.count(">wideless<") > 0  # no two arms are drawn as one
+
+
+@given(st.lists(st.text(st.sampled_from("a0 A加热\u1d40\U0001d400‹›U+52A\x07"), max_size=9), unique=True))
+@example(["加热", "加 热", "‹U+52A0 70ED›", "‹U+2039›U+52A0 70ED›"])
+def test_different_names_are_drawn_differently_in_signs_of_the_font(names):
+    drawn = [fonts.legible(name) for name in names]
+    assert len(set(drawn)) == len(names)
+    assert set("".join(drawn)) <= fonts.signs()
 
 
 def test_the_signs_of_the_font_are_those_that_another_reader_finds_in_its_files():

@@ -192,7 +192,7 @@ def test_typsts_fonts_have_every_sign_that_is_printed_as_it_is(tmp_path):
         )
         pdf = compiled(f'#set text(font: "{face}")\n{boxes}', tmp_path)
         assert missing(pdf) == set()
-    assert typst_signs("a中😀Ａ") == "aU+4E2D U+1F600 U+FF21"
+    assert typst_signs("a中😀Ａ") == "a‹U+4E2D 1F600 FF21›"
 
 
 def test_bibtex_gets_names_in_ascii_and_titles_escaped_and_addresses_as_they_are():

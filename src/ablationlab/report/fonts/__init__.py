@@ -9,6 +9,7 @@ import base64
 import struct
 from collections.abc import Container, Set
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 FAMILY = "Ablation Sans"
@@ -48,11 +49,12 @@ def legible(text: str) -> str:
 
 
 def spelled(text: str, known: Container[str]) -> str:
-    """Text with every sign that is not *known* by its number, so that different texts stay different."""
-    if all(sign in known for sign in text):
-        return text
-    written = "".join(sign if sign in known else f"\0U+{ord(sign):04X}\0" for sign in text)
-    return written.replace("\0\0", " ").replace("\0", "")
+    """Text whose signs that are not *known* are written by number, as ‹U+52A0 70ED›; different texts stay different."""
+    written = ""
+    for lacking, run in groupby(enumerate(text), lambda at: at[1] not in known or text.startswith("‹U+", at[0])):
+        signs = [sign for _, sign in run]
+        written += f"‹U+{' '.join(f'{ord(sign):04X}' for sign in signs)}›" if lacking else "".join(signs)
+    return written
 
 
 def width(text: str, size: float, style: str = "Regular") -> float:

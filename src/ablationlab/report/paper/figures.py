@@ -484,7 +484,7 @@ def _plain(spec: dict[str, Any]) -> dict[str, Any]:
 def _legend(names: Collection[str], wanted: int) -> dict[str, float]:
     """As many columns as fit; of many variants smaller ones, else the legend would be higher than the chart."""
     many = len(names) > MANY
-    size, rest = (8, 34) if many else (12, 40)
+    size, rest = (8, 44) if many else (12, 40)
     columns = max(1, int(wanted // (max((fonts.width(name, size) for name in names), default=0) + rest)))
     small = {"labelFontSize": 8, "rowPadding": 0, "columnPadding": 6}
     return {"columns": columns if many else min(LEGEND_COLUMNS, columns), **(small if many else {})}
