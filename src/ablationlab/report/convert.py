@@ -152,7 +152,7 @@ def _converter() -> Callable[..., Any]:
     vl_convert.register_font_directory(str(fonts.FOLDER))
 
     def svg(spec: Mapping[str, Any]) -> str:
-        return str(vl_convert.vegalite_to_svg(_legible(spec)))
+        return str(vl_convert.vegalite_to_svg(_legible(dict(spec))))
 
     def files(spec: Mapping[str, Any], folder: Path, key: str, formats: tuple[str, ...]) -> None:
         # One trip through Vega gives the SVG, from which the other formats are made.
@@ -177,11 +177,11 @@ def _converter() -> Callable[..., Any]:
 
 def _legible(part: Any) -> Any:
     """A chart with all its words, the values of its data too, in signs that its font has."""
-    if isinstance(part, Mapping):
+    if isinstance(part, str):
+        return "\n".join(map(fonts.legible, part.split("\n")))
+    if isinstance(part, dict):
         return {_legible(key): _legible(value) for key, value in part.items()}
-    if isinstance(part, list | tuple):
-        return list(map(_legible, part))
-    return "\n".join(map(fonts.legible, part.split("\n"))) if isinstance(part, str) else part
+    return list(map(_legible, part)) if isinstance(part, list | tuple) else part
 
 
 def _unchanged(folder: Path, key: str, svg: str, formats: Iterable[str]) -> bool:

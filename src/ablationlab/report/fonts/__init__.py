@@ -45,7 +45,7 @@ def signs() -> Set[str]:
 
 def legible(text: str) -> str:
     """A line in signs that the font has: any other would be drawn in a font of the machine, if that has it."""
-    return spelled(text, signs())
+    return text if text.isascii() and text.isprintable() else spelled(text, signs())
 
 
 def spelled(text: str, known: Container[str]) -> str:
