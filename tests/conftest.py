@@ -61,7 +61,7 @@ def chromium() -> str | None:
 
 
 #: What fixtures need.
-NEEDS = {"browser": ("playwright", "chromium"), "kernels": ("triton",), "lms": ("transformers", "accelerate")}
+NEEDS = {"browser": ("chromium", "playwright"), "kernels": ("triton",), "lms": ("transformers", "accelerate")}
 
 
 def absent(name: str) -> bool:
