@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 # Where an environment switches bytecode off, every test process would compile 170 files of tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-dev setup-more setup-docs browser study test test-more docs lint format types check golden replicate-quick torture audit clean
+.PHONY: help setup setup-dev setup-more setup-docs browser study test test-more docs lint format types check golden replicate-quick decisions torture audit clean
 
 help:
 	@echo "make study [STUDY=studies/quick.toml]   set up, fetch the data, train every run of the study"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-more                          set up more, run those that need Chromium, Ray, transformers, Triton or notebooks"
 	@echo "make check                              lint, format check and types (after make test)"
 	@echo "make docs                               build the documentation into site/; a broken link fails"
+	@echo "make decisions                          error rates of the rules over simulated studies; fails beyond their limits (half an hour)"
 	@echo "make torture                            kills, damaged records, full disks and more, with counts (ten minutes and more)"
 	@echo "make audit                              known vulnerabilities of the pinned dependencies (needs a network)"
 	@echo "make replicate-quick                    small versions of the replications and of the instrument's own proofs"
@@ -88,6 +89,10 @@ replicate-quick: setup
 	$(BIN)/ablationlab replicate lescao --quick --no-report
 	$(BIN)/ablationlab run studies/validation-quick.toml --no-report
 	$(BIN)/ablationlab validate results/validation-quick
+
+# Every claim of the rules over some hundred kinds of study, against the rate that it may have.
+decisions: setup
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/decisions.py --jobs 2 --studies 800 --check
 
 # Attacks with counts (benchmarks/torture); SIZE = 0.2 makes a fifth of them.
 SIZE ?= 1

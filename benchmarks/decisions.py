@@ -1,347 +1,462 @@
 """Error rates and power of the whole decision: simulated studies, decided by the program's own rules.
 
-    PYTHONPATH=src python benchmarks/decisions.py --jobs 14 --studies 2000 --out FILE  # docs/validation-tables.md
-    PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 200               # a quick look
+    PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 600 --out FILE  # docs/validation-tables.md
+    PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 400 --check     # fails where a limit is broken
+    PYTHONPATH=src python benchmarks/decisions.py --studies 50 --rows looks          # a quick look
 
 The same tables for any number of jobs: studies are drawn in chunks, each from a stream of its own, and no two rows share
-one: chance does not show in several rows at once. Rows that take long are drawn a quarter as often; column *studies* says how
-often.
+one. Rows that take long, and those in which something differs, are drawn less often; column *studies* says how often.
 
-A study here has two variants, a primary metric, a secondary, two guards and a stress regime, as the shipped ones do. Its
-values are drawn (analysis/simulation.py); tests, families, gate, stability and rules are those that decide on real runs.
-Beside each rate: that of the rules before, which looked at the primary metric's corrected test and at raw counts of unstable
-runs.
+A study here has a primary metric, a secondary, two guards, a stress regime in which the primary is asked too, and a
+hypothesis, as the shipped ones do. Its values are drawn (analysis/simulation.py); tests, families, gate, stability and rules
+are those that decide on real runs. SDs (of a paired difference) and effects are in smallest effects.
 
-    adopt   in some regime, some variant is adopted (also provisionally, in a regime, or as a trade-off)
-    for good   adopted by rule 5 with every guard and its stability shown non-inferior
-    loss    the same by the primary metric alone (rule 5, without trade-offs): what instability must not make easier
-    keep    in some regime, the baseline is kept for good against some variant
-    now     it is kept for now: the variant diverged alone, or bad runs hide that it is worse. No claim, so no error
-    tie     a variant is called equivalent, per variant
-    seeds   trained on average, where looks may stop a study
-    H1b     "restores stability" is claimed anywhere
+Where nothing differs, a claim counts if it is made of any variant in any regime; *undecided* and *not measured* are shares of
+all answers. Where something differs, the answer on the first variant counts, in the regime of the primary metric.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 
-from ablationlab.analysis.dataset import Arm, Dataset, absent
-from ablationlab.analysis.simulation import (
-    BASE,
-    Instabilities,
-    SimulatedTasks,
-    World,
-    analyze_to_stop,
-    datasets,
-    decisions_of,
-)
+from ablationlab.analysis.dataset import Arm, Dataset, Value, absent
+from ablationlab.analysis.simulation import BASE, Instabilities, SimulatedTasks, World, analyze_to_stop, datasets
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
-from ablationlab.records.analysis import Absence, RunStability, Seed
-from ablationlab.records.settings import Study
-from ablationlab.records.verdict import Decision
-from ablationlab.stats.stability import tango_interval
+from ablationlab.analysis.verdict.rules import answer_of, gather
+from ablationlab.records.analysis import Absence, Analysis, RunStability, Seed
+from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
+from ablationlab.records.verdict import Answer
 from ablationlab.study.load import parse_study
 
-FloatArray = NDArray[np.float64]
-EFFECT = 0.01
-CHUNK = 50
-#: Beside the two of every study, for rows with more of them: any will do, for values are drawn.
-MORE_VARIANTS = ("sqrt-d", "center-only", "token-init-1")
-METRICS = ("validation_loss", "next_token_accuracy", "token_ece", "token_brier")
-BY_LOSS = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY)
-ADOPTED = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME, Decision.TRADE_OFF)
+EFFECT: Final = 0.01
+CHUNK: Final = 25
+#: Any will do, for values are drawn.
+VARIANTS: Final = (
+    *("layernorm", "rmsnorm", "layernorm-token", "rmsnorm-token", "rmsnorm-nogain", "layernorm-nobias"),
+    *("center-only", "sqrt-d", "sqrt-d-scale", "gradient-shrink", "token-init-1", "untied"),
+)
+METRICS: Final = ("validation_loss", "next_token_accuracy", "token_ece", "token_brier")
+#: Beside the answers: unstable as counted, and the hypothesis that stability is restored.
+COUNTED, H1B = "as counted", "H1b"
+CLAIMS: Final = ("better", "worse", "unstable", COUNTED, "more stable", "same")
+COLUMNS: Final = (*CLAIMS, "undecided", "not measured")
+#: Every claim is two-sided at 5 % over its family (at looks, over all looks), so in each direction half of that.
+NOMINAL: Final = 0.025
+#: At exactly the smallest effect: the dual criterion asks that the estimate, which is symmetric, is at least that large;
+#: two one-sided tests at 5 % each show *same*.
+AT_MARGIN, FALSELY_SAME = 0.5, 0.05
+#: By how much more skewed costs may mislead the rules than a plain paired t.
+ALLOWANCE: Final = 0.02
+#: A limit is broken where so many claims or more would be rarer than this: some 400 limits are checked.
+CHANCE: Final = 1e-4
 
-
-def study(seeds: int, primary: str = "validation_loss", **changes: Any) -> Study:
-    """A small study with everything that takes part in a decision."""
-    others = ["next_token_accuracy"] if primary == "validation_loss" else ["validation_loss"]
-    tasks = {"tasks": ["arc_easy"]} if primary == "macro_accuracy" else {}  # any will do: scores are drawn
-    table = {
-        "name": "simulated",
-        "baseline": "none",
-        "variants": ["none", "layernorm", "rmsnorm"],
-        "seeds": list(range(1, seeds + 1)),
-        "model": {"layers": 1, "width": 16, "heads": 2, "context": 16},
-        "training": {"steps": 60, "batch": 4, "lr": 1e-3, "warmup": 2, "precision": "fp32"},
-        "evaluation": {"gate_seeds": [101, 102, 103, 104, 105], **tasks},
-        "regimes": {"stress": {"training": {"lr": 1e-2}}},
-        "criteria": [
-            {"metric": primary, "role": "primary", "smallest_effect": EFFECT},
-            {"metric": primary, "role": "primary", "smallest_effect": EFFECT, "regime": "stress"},
-            *({"metric": metric, "role": "secondary", "smallest_effect": EFFECT} for metric in others),
-            {"metric": "token_ece", "role": "guard", "margin": EFFECT},
-            {"metric": "token_brier", "role": "guard", "margin": EFFECT},
-        ],
-        "hypotheses": [{"name": "H1b", "statement": "Stability is restored.", "rule": "restores-stability"}],
-    }
-    return parse_study({**table, **changes})
-
-
-def old_decisions(dataset: Dataset) -> dict[tuple[str, str], Decision]:
-    """The rules before: stability gain by an uncorrected interval, then the primary test (Holm over regimes and variants),
-    adopted unless more runs broke, then equivalence. By regime and variant.
-    """
-    metric = next(criterion.metric for criterion in dataset.criteria if criterion.role == "primary")
-    sign = 1.0 if dataset.metrics[metric].direction == "lower" else -1.0
-    places = [(regime, variant) for regime in dataset.regimes for variant in dataset.variants[1:]]
-    tests: dict[tuple[str, str], tuple[float, FloatArray]] = {}
-    for regime, variant in places:
-        ours, theirs = (dataset.values.get(Arm(metric, None, regime, arm), {}) for arm in (variant, dataset.baseline))
-        both = [(value, theirs.get(seed)) for seed, value in ours.items()]
-        costs = np.array([sign * (x - y) for x, y in both if isinstance(x, float) and isinstance(y, float)])
-        if len(costs) >= 3:
-            t = np.abs(costs.mean()) / (costs.std(ddof=1) / np.sqrt(len(costs)))
-            tests[regime, variant] = 2 * float(special.stdtr(len(costs) - 1, -t)), costs
-    adjusted: dict[tuple[str, str], float] = {}
-    for position, place in enumerate(sorted(tests, key=lambda place: tests[place][0])):
-        largest = max(adjusted.values(), default=0.0)
-        adjusted[place] = max(largest, min(1.0, tests[place][0] * (len(tests) - position)))
-    fails: dict[tuple[str, str], dict[Seed, bool]] = {}
-    for run in dataset.runs:
-        fails.setdefault((run.regime, run.variant), {})[run.seed] = bool(run.unstable)
-    return {
-        (regime, variant): _old_decision(
-            fails[regime, variant],
-            fails[regime, dataset.baseline],
-            tests.get((regime, variant), (1.0, None))[1],
-            adjusted.get((regime, variant), 1.0),
-        )
-        for regime, variant in places
-    }
-
-
-def _old_decision(
-    ours: Mapping[Seed, bool], theirs: Mapping[Seed, bool], costs: FloatArray | None, p: float
-) -> Decision:
-    rescued = sum(theirs[seed] and not ours[seed] for seed in ours)
-    broken = sum(ours[seed] and not theirs[seed] for seed in ours)
-    if any(theirs.values()) and tango_interval(rescued, broken, len(ours), level=0.95)[0] > 0:
-        return Decision.TRADE_OFF if costs is None else Decision.ADOPT
-    if costs is None:
-        return Decision.INCONCLUSIVE
-    if p <= 0.05 and costs.mean() > 0:
-        return Decision.KEEP_BASELINE
-    if p <= 0.05 and sum(ours.values()) <= sum(theirs.values()):
-        return Decision.ADOPT
-    reach = float(special.stdtrit(len(costs) - 1, 0.95)) * costs.std(ddof=1) / np.sqrt(len(costs))
-    within = abs(costs.mean()) + reach < EFFECT and not any(ours.values())
-    return Decision.TIE if within else Decision.INCONCLUSIVE
+#: What happens to the drawn values.
+Change = Callable[["Scenario", Dataset, np.random.Generator], Dataset]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A row of the tables. *noise*: SD of the deltas of every metric, in smallest effects. *regime*: of the primary one.
-    *guard*: by how many margins the first guard is worse. *unpaired*: the seeds mean nothing, and Welch's test decides.
-    *absurd*, *missing*: shares of the variants' runs that end with an absurd loss, or that are not there. *skewed*: the
-    variants' losses vary as an exponential variable does, with the same mean and SD: now and then a run is bad.
+    """A row. *noise*: SD of the paired differences of every metric; *effect*: true gain on the primary one.
+
+    *real*: so many variants gain two smallest effects more, and their answers do not count. *regime*: of the primary metric.
+    *shape*: of the noise. *spoiled*: what happens to runs. *drawn*: share of the studies that were asked for.
     """
 
     name: str
-    seeds: int
-    noise: float = 0.6
+    seeds: int = 10
+    noise: float = 1.5
+    effect: float = 0.0
+    variants: int = 2
+    real: int = 0
     primary: str = "validation_loss"
-    regime: str = "default"
+    regime: str = DEFAULT_REGIME
     unstable: Mapping[str, Instabilities] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
+    criterion: Mapping[str, Any] = field(default_factory=dict)
     tasks: SimulatedTasks | None = None
     curvature: float | None = None
     guard: float = 0.0
     unpaired: bool = False
-    absurd: float = 0.0
-    missing: float = 0.0
-    skewed: bool = False
     spreads: Mapping[str, float] = field(default_factory=dict)
-    drawn: float = 1.0  # share of the studies that were asked for
-    at_margin: bool = True  # also in the table of true effects
+    shape: Change | None = None
+    skewed: bool = False
+    spoiled: Change | None = None
+    drawn: float = 1.0
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}, {self.seeds}, {self.noise}, {self.effect}, {self.variants}"
+
+    @property
+    def first(self) -> str:
+        """The variant whose runs are spoiled, and whose answer counts where something differs."""
+        return VARIANTS[0]
 
     def chunks(self, studies: int) -> int:
-        return max(1, round(self.drawn * studies / CHUNK))
+        return max(1, round(self.drawn * studies * (0.5 if self.effect else 1.0) / CHUNK))
 
     def study(self) -> Study:
-        return study(self.seeds, self.primary, **self.changes)
+        """A small study with everything that takes part in a decision."""
+        primary = {"metric": self.primary, "role": "primary", "smallest_effect": EFFECT, **self.criterion}
+        secondary = "next_token_accuracy" if self.primary == "validation_loss" else "validation_loss"
+        tasks = {"tasks": ["arc_easy"]} if self.tasks is not None else {}  # any will do: scores are drawn
+        table = {
+            "name": "simulated",
+            "baseline": "none",
+            "variants": ["none", *VARIANTS[: self.variants]],
+            "seeds": list(range(1, self.seeds + 1)),
+            "model": {"layers": 1, "width": 16, "heads": 2, "context": 16},
+            "training": {"steps": 60, "batch": 4, "lr": 1e-3, "warmup": 2, "precision": "fp32"},
+            "evaluation": {"gate_seeds": [101, 102, 103, 104, 105], **tasks},
+            "regimes": {"stress": {"training": {"lr": 1e-2}}},
+            "criteria": [
+                primary,
+                {**primary, "regime": "stress"},
+                {"metric": secondary, "role": "secondary", "smallest_effect": EFFECT},
+                {"metric": "token_ece", "role": "guard", "margin": EFFECT},
+                {"metric": "token_brier", "role": "guard", "margin": EFFECT},
+            ],
+            "hypotheses": [{"name": H1B, "statement": "Stability is restored.", "rule": "restores-stability"}],
+        }
+        return parse_study({**table, **self.changes})
 
-    def world(self, multiple: float) -> World:
-        """*multiple*: the true effect on the primary metric in smallest effects; above 0 is better."""
+    def world(self) -> World:
         better = 1.0 if self.primary == "macro_accuracy" else -1.0
         sds = dict.fromkeys({*METRICS, self.primary}, self.noise * EFFECT)
-        effects = {self.primary: multiple * better * EFFECT, "token_ece": self.guard * EFFECT}
+        effects = {self.primary: self.effect * better * EFFECT, "token_ece": self.guard * EFFECT}
         return World(sds, effects, self.unstable, self.tasks, self.curvature, spreads=self.spreads)
 
-    def datasets(self, multiple: float, studies: int, rng: np.random.Generator) -> Iterator[Dataset]:
-        world = self.world(multiple)
-        for dataset in datasets(self.study(), world, studies, rng):
-            dataset = self._skewed(dataset, world) if self.skewed else dataset
-            spoiled = self._spoiled(dataset, rng) if self.absurd or self.missing else dataset
-            yield replace(spoiled, source="table", unpaired=True) if self.unpaired else spoiled
+    def datasets(self, studies: int, rng: np.random.Generator) -> Iterator[tuple[Dataset, Dataset]]:
+        """Studies as they were drawn, and as they came out."""
+        for drawn in datasets(self.study(), self.world(), studies, rng):
+            shaped = drawn if self.shape is None else self.shape(self, drawn, rng)
+            real = changed(shaped, self.primary, self._gains) if self.real else shaped
+            spoiled = real if self.spoiled is None else self.spoiled(self, real, rng)
+            if self.unpaired:  # only the whole analysis compares independent arms
+                spoiled = replace(spoiled, source="table", unpaired=True, brief=False)
+            yield shaped, spoiled
 
-    def _skewed(self, dataset: Dataset, world: World) -> Dataset:
-        def skewed(arm: Arm, value: Any) -> Any:
-            if arm.metric != self.primary or arm.variant == dataset.baseline or not isinstance(value, float):
-                return value
-            mean, sd = BASE + world.effects[self.primary], world.sd_of_runs(self.primary, arm.variant)
-            return mean - sd * (1 + float(special.log_ndtr((mean - value) / sd)))
+    def _gains(self, arm: Arm, _: Seed, value: float) -> Value:
+        return value - 2 * EFFECT if arm.variant in VARIANTS[: self.real] else value
 
-        values = {
-            arm: {seed: skewed(arm, value) for seed, value in by_seed.items()}
-            for arm, by_seed in dataset.values.items()
+    def events(self, analysis: Analysis) -> Counter[str]:
+        """What counts in one study."""
+        variants = VARIANTS[self.real : self.variants]
+        if self.effect:
+            return Counter([answer(analysis, self.first, self.regime)])
+        answers = Counter(answer(analysis, variant, regime) for regime in analysis.regimes for variant in variants)
+        shares = {name: answers[name] / answers.total() for name in COLUMNS}
+        return Counter({name: float(answers[name] > 0) if name in CLAIMS else share for name, share in shares.items()})
+
+    def limits(self, counts: Mapping[str, float], studies: int) -> dict[str, float]:
+        """The most that the rate of each false claim may be."""
+        chances = [(known.baseline, known.variant) for known in self.unstable.values()]
+        found = {}
+        if self.effect <= 0:
+            found["better"] = counts["plain better"] / studies + ALLOWANCE if self.skewed else NOMINAL
+        if self.effect >= 0:
+            found["worse"] = counts["plain worse"] / studies + ALLOWANCE if self.skewed else NOMINAL
+        if abs(self.effect) == 1 and not self.skewed:
+            found |= {"better" if self.effect > 0 else "worse": AT_MARGIN, "same": FALSELY_SAME}
+        if all(variant <= baseline for baseline, variant in chances):
+            found["unstable"] = NOMINAL
+        if all(baseline <= variant for baseline, variant in chances):
+            found |= {"more stable": NOMINAL, H1B: NOMINAL}
+        return found
+
+
+def answer(analysis: Analysis, variant: str, regime: str) -> str:
+    evidence = gather(analysis, variant, regime)
+    found = answer_of(evidence)
+    return COUNTED if found == Answer.UNSTABLE and not evidence.failures.more else found.value
+
+
+def changed(dataset: Dataset, metric: str, change: Callable[[Arm, Seed, float], Value]) -> Dataset:
+    """With other values of a metric."""
+    values = {
+        arm: {
+            seed: change(arm, seed, value) if arm.metric == metric and isinstance(value, float) else value
+            for seed, value in by_seed.items()
         }
-        return replace(dataset, values=values)
-
-    def _spoiled(self, dataset: Dataset, rng: np.random.Generator) -> Dataset:
-        values = {arm: dict(by_seed) for arm, by_seed in dataset.values.items()}
-        runs = []
-        for run in dataset.runs:
-            chance = 1.0 if run.variant == dataset.baseline else rng.random()
-            mine = [arm for arm in values if (arm.regime, arm.variant) == (run.regime, run.variant)]
-            if chance < self.missing:
-                for arm in mine:
-                    values[arm][run.seed] = absent(Absence.RUN_MISSING)
-            elif chance < self.missing + self.absurd:
-                for arm in mine:
-                    if arm.metric == self.primary:
-                        values[arm][run.seed] = 1e3
-            runs.append(not_there(run) if chance < self.missing else run)
-        return replace(dataset, values=values, runs=tuple(runs))
+        for arm, by_seed in dataset.values.items()
+    }
+    return replace(dataset, values=values)
 
 
-def not_there(run: RunStability) -> RunStability:
-    """The run as one that is not there."""
-    return run.model_copy(update={"unstable": None, "state": "missing"})
+def without(dataset: Dataset, lost: Iterable[tuple[str, str, Seed]], reason: Absence) -> Dataset:
+    """Without the values of these runs, by regime, variant and seed; they diverged, or are not there."""
+    gone = set(lost)
+    update = {"unstable": True, "state": "diverged", "reason": "diverged"}
+    if reason == Absence.RUN_MISSING:
+        update = {"unstable": None, "state": "missing", "reason": "not-finished"}
+
+    def ended(run: RunStability) -> RunStability:
+        return run.model_copy(update=update) if (run.regime, run.variant, run.seed) in gone else run
+
+    values = {
+        arm: {seed: absent(reason) if (*arm[2:], seed) in gone else value for seed, value in by_seed.items()}
+        for arm, by_seed in dataset.values.items()
+    }
+    return replace(dataset, values=values, runs=tuple(map(ended, dataset.runs)))
 
 
-def scenarios() -> Iterator[Scenario]:
-    half = {"stress": Instabilities(0.5, 0.5, diverge=True)}
+def skewed(row: Scenario, dataset: Dataset, _: np.random.Generator, *, baseline: bool = False) -> Dataset:
+    """The losses of the variants, or of the baseline, vary as an exponential variable does, with the same mean and SD."""
+    world = row.world()
+
+    def change(arm: Arm, _: Seed, value: float) -> Value:
+        if (arm.variant == dataset.baseline) != baseline:
+            return value
+        mean = BASE if baseline else BASE + world.effects[row.primary]
+        sd = world.sd_of_runs(row.primary, arm.variant)
+        return mean - sd * (1 + float(special.log_ndtr((mean - value) / sd)))
+
+    return changed(dataset, row.primary, change)
+
+
+def heavy(row: Scenario, dataset: Dataset, _: np.random.Generator) -> Dataset:
+    """The losses of all arms vary as Student's t with 3 degrees of freedom does, with the same SD."""
+    world = row.world()
+
+    def change(arm: Arm, _: Seed, value: float) -> Value:
+        mean = BASE if arm.variant == dataset.baseline else BASE + world.effects[row.primary]
+        sd = world.sd_of_runs(row.primary, arm.variant)
+        return mean + sd * float(special.stdtrit(3, special.ndtr((value - mean) / sd))) / math.sqrt(3)
+
+    return changed(dataset, row.primary, change)
+
+
+def absurd(row: Scenario, dataset: Dataset, rng: np.random.Generator, *, sds: float, baseline: bool = False) -> Dataset:
+    """One run of the first variant, or of the baseline, is off by so many SDs."""
+    whose, odd = dataset.baseline if baseline else row.first, rng.choice(dataset.seeds)
+
+    def change(arm: Arm, seed: Seed, value: float) -> Value:
+        hit = (arm.regime, arm.variant, seed) == (row.regime, whose, odd)
+        return value + sds * row.noise * EFFECT if hit else value
+
+    return changed(dataset, row.primary, change)
+
+
+def one_lost(row: Scenario, dataset: Dataset, rng: np.random.Generator, *, worst: bool = False) -> Dataset:
+    """One run of the first variant diverged: any, or the one that would have ended worst."""
+    ended = dataset.values[Arm(row.primary, None, row.regime, row.first)]
+    numbers = {seed: value for seed, value in ended.items() if isinstance(value, float)}
+    seed = max(numbers, key=lambda seed: numbers[seed]) if worst else rng.choice(dataset.seeds)
+    return without(dataset, [(row.regime, row.first, seed)], Absence.DIVERGED)
+
+
+def missing(_: Scenario, dataset: Dataset, rng: np.random.Generator, *, share: float) -> Dataset:
+    """A share of all records is not there."""
+    gone = [(run.regime, run.variant, run.seed) for run in dataset.runs if rng.random() < share]
+    return without(dataset, gone, Absence.RUN_MISSING)
+
+
+def plain(dataset: Dataset, metric: str) -> Counter[str]:
+    """What paired t-tests with Holm's correction, and nothing else, would claim of any variant in any regime."""
+    found = []
+    for regime in dataset.regimes:
+        arms = [
+            np.array([*dataset.values[Arm(metric, None, regime, arm)].values()], dtype=float)
+            for arm in dataset.variants
+        ]
+        costs = np.array([arm - arms[0] for arm in arms[1:]])
+        n = costs.shape[1]
+        found += list(costs.mean(axis=1) / costs.std(axis=1, ddof=1) * np.sqrt(n))
+    t = np.array(sorted(found, key=abs, reverse=True))
+    limits = special.stdtrit(n - 1, 1 - NOMINAL / np.arange(len(t), 0, -1))
+    rejected = np.cumprod(np.abs(t) >= limits).astype(bool)
+    claims = {"plain better": (rejected & (t < 0)).any(), "plain worse": (rejected & (t > 0)).any()}
+    return Counter({name: int(claim) for name, claim in claims.items()})
+
+
+def broken(count: float, studies: int, limit: float) -> bool:
+    """Whether a rate is above its limit by more than chance."""
+    return bool(stats.binom.sf(count - 1, studies, limit) < CHANCE)
+
+
+def both(share: float, *regimes: str, variant: float | None = None, diverge: bool = True) -> dict[str, Instabilities]:
+    """That share of the runs of every arm fails; another one of the variants, if given."""
+    chances = Instabilities(share, share if variant is None else variant, diverge=diverge)
+    return dict.fromkeys(regimes or (DEFAULT_REGIME, "stress"), chances)
+
+
+def swept(factor: float) -> dict[str, Any]:
+    """Arms that are tuned over five rates. The loss is twice the smallest effect higher at a rate twice the best one."""
+    sweep = {"lr": [1e-3 * factor**k for k in range(-2, 3)], "selection_seeds": [201, 202, 203]}
+    asked = {"metric": "validation_loss", "role": "primary", "smallest_effect": EFFECT, "regime": TUNED}
+    changes = {"sweep": sweep, "criteria": [asked], "regimes": {}}
+    return {"changes": changes, "curvature": 2 * EFFECT / np.log(2) ** 2, "regime": TUNED}
+
+
+def looks(spending: str) -> dict[str, Any]:
+    return {"seeds": 20, "changes": {"design": {"looks": [5, 8, 12, 20], "spending": spending}}, "drawn": 0.25}
+
+
+#: One primary test, and no other.
+ALONE: Final = {
+    "regimes": {},
+    "criteria": [{"metric": "validation_loss", "role": "primary", "smallest_effect": EFFECT}],
+}
+
+
+def designs() -> Iterator[Scenario]:
+    """What a study file can register, and what can happen to its runs; the effect is the caller's."""
+    for spending in ("obrien-fleming", "pocock"):
+        yield Scenario(f"looks after 5, 8, 12, 20 seeds ({spending})", **looks(spending))
+    for test in ("sign-flip", "wilcoxon"):
+        yield Scenario(f"{test} test", criterion={"test": test})
+    yield Scenario("Bonferroni", criterion={"correction": "bonferroni"})
+    yield Scenario("tuned, rates x 1.4", noise=0.6, **swept(1.4))
+    yield Scenario("heavy tails", shape=heavy)
     for seeds in (5, 10, 20):
-        yield Scenario(f"{seeds} seeds, SD 0.6", seeds)
-        yield Scenario(f"{seeds} seeds, SD 0.6, half break", seeds, unstable=half)
-    yield Scenario("10 seeds, SD 1.5", 10, 1.5)
-    yield Scenario("10 runs, SD 1.5, unpaired", 10, 1.5, unpaired=True)
-    yield Scenario("10 runs, SD 0.6, unpaired, half break", 10, unstable=half, unpaired=True)
-    yield Scenario("20 seeds, SD 0.6, a guard at its margin", 20, guard=1.0)
-    failing = {"default": Instabilities(0.0, 0.2)}
-    yield Scenario("20 seeds, SD 0.6, 20 % of the variants' runs spike, none of the baseline's", 20, unstable=failing)
-    names = ["stress", *(f"stress-{number}" for number in range(2, 9))]
-    regimes = {"regimes": {name: {"training": {"lr": 1e-2 * (1 + place)}} for place, name in enumerate(names)}}
-    eight = dict.fromkeys(names, half["stress"])
-    name = "20 seeds, SD 0.6, half break in each of 8 regimes"
-    yield Scenario(name, 20, unstable=eight, changes=regimes, drawn=0.25, at_margin=False)
-    arms = {"variants": ["none", "layernorm", "rmsnorm", *MORE_VARIANTS]}
-    for seeds in (3, 5, 10):
-        for spread in (2.0, 4.0):
-            name = f"{seeds} seeds, SD 1, {len(arms['variants']) - 1} variants, the baseline's runs {spread:g} times as noisy"
-            yield Scenario(name, seeds, 1.0, changes=arms, spreads={"none": spread}, at_margin=False)
-    name = f"5 seeds, SD 1, {len(arms['variants']) - 1} variants, one of them four times as noisy"
-    yield Scenario(name, 5, 1.0, changes=arms, spreads={"layernorm": 4.0}, at_margin=False)
+        yield Scenario("skewed losses of the variants", seeds, shape=skewed, skewed=True)
+    for share in (0.05, 0.1):
+        yield Scenario(f"both arms lose {share:.0%} of runs".replace("%", " %"), 20, unstable=both(share))
+    yield Scenario("one variant loses one run", spoiled=one_lost)
+    yield Scenario("5 % of all records missing", spoiled=partial(missing, share=0.05))
+    for whose in ("variant", "baseline"):
+        for sds in (20.0, -20.0):
+            name = f"one run of {'one' if whose == 'variant' else 'the'} {whose} {sds:+g} SD"
+            yield Scenario(name, spoiled=partial(absurd, sds=sds, baseline=whose == "baseline"))
+
+
+def null() -> Iterator[Scenario]:
+    """The primary metric does not differ."""
+    for noise in (0.5, 1.0, 1.5):
+        for seeds in (3, 5, 8, 10, 20):
+            yield Scenario("plain", seeds, noise)
+    for seeds in (5, 10, 20):  # so much noise that only the test holds claims back, not the smallest effect
+        yield Scenario("plain", seeds, 4.0)
+    for seeds in (5, 10):
+        yield Scenario("four variants", seeds, variants=4, drawn=0.5)
+    yield Scenario("twelve variants", 5, variants=12, drawn=0.25)
+    yield Scenario("twelve variants, three of them better", 5, 1.0, variants=12, real=3, drawn=0.25)
+    yield Scenario("four variants, two of them better", 10, 1.0, variants=4, real=2, drawn=0.5)
+    for spread in (2.0, 4.0):
+        yield Scenario(f"baseline {spread:g} times as noisy", 5, 1.0, variants=4, spreads={"none": spread}, drawn=0.5)
+    yield Scenario("one variant four times as noisy", 5, 1.0, variants=4, spreads={VARIANTS[0]: 4.0}, drawn=0.5)
+    for row in designs():
+        yield replace(row, noise=4.0 if row.seeds == 20 else row.noise)
+    yield Scenario("tuned, rates x 2", noise=0.6, **swept(2.0))
+    yield Scenario("skewed losses of the baseline", shape=partial(skewed, baseline=True), skewed=True)
+    lost = partial(one_lost, worst=True)
+    for seeds in (6, 10, 20):
+        yield Scenario("one variant loses its worst run", seeds, 4.0, spoiled=lost)
+    yield Scenario("skewed, one variant loses its worst run", 20, 4.0, shape=skewed, skewed=True, spoiled=lost)
+    yield Scenario("20 % of all runs spike", unstable=both(0.2, diverge=False))
+    yield Scenario("half of all runs diverge under stress", 20, unstable=both(0.5, "stress"))
+    yield Scenario(
+        "70 % of the baseline's runs diverge under stress, 10 % else", 20, unstable=both(0.7, "stress", variant=0.1)
+    )
+    yield Scenario("40 % of the variants' runs spike, no others", 20, unstable=both(0.0, variant=0.4, diverge=False))
+    yield Scenario("a guard at its margin", 20, guard=1.0)
     for gain in (0.5, 2.0):
         tasks = SimulatedTasks(6, gain, 1.2)
-        name = f"10 seeds, SD 0.6, half break, accuracy over 6 tasks that gain {gain:g} points"
-        yield Scenario(name, 10, primary="macro_accuracy", unstable=half, tasks=tasks)
+        yield Scenario(f"accuracy over 6 tasks that gain {gain:g} points", primary="macro_accuracy", tasks=tasks)
+    yield Scenario("unpaired", unpaired=True, drawn=0.5)
+
+
+def different() -> Iterator[Scenario]:
+    """It differs by one or two smallest effects, for better or worse."""
+    for effect in (1.0, 2.0, -1.0, -2.0):
+        for seeds in (3, 5, 8, 10, 20):
+            yield Scenario("plain", seeds, 1.0, effect)
+    for noise in (0.5, 1.5):
+        for seeds in (5, 20):
+            yield Scenario("plain", seeds, noise, 1.0)
+    yield Scenario("twelve variants", 5, 1.0, 2.0, variants=12, drawn=0.5)
+    for row in designs():
+        yield replace(row, noise=min(row.noise, 1.0), effect=1.0)
     for spending in ("obrien-fleming", "pocock"):
-        changes = {"design": {"looks": [5, 8, 12, 20], "spending": spending}}
-        name = f"looks at 5, 8, 12, 20 seeds ({spending})"
-        yield Scenario(f"{name}, SD 0.6", 20, changes=changes, drawn=0.25)
-        yield Scenario(f"{name}, SD 1.5, half break", 20, 1.5, unstable=half, changes=changes, drawn=0.25)
-    tuned = {"metric": "validation_loss", "role": "primary", "smallest_effect": EFFECT, "regime": "tuned"}
-    for factor in (2, 4):
-        sweep = {"lr": [1e-3 * factor**k for k in range(-2, 3)], "selection_seeds": [201, 202, 203]}
-        swept: dict[str, object] = {"sweep": sweep, "criteria": [tuned], "regimes": {}}
-        # The loss is twice the smallest effect higher at a rate twice the best one.
-        curvature = 2 * EFFECT / np.log(2) ** 2
-        name = f"10 seeds, SD 0.6, tuned over 5 rates, each {factor} times the last"
-        yield Scenario(name, 10, regime="tuned", changes=swept, curvature=curvature)
-    for seeds, share in ((10, 0.1), (20, 0.3), (40, 0.05)):
-        for baseline, variant, whose in ((1, 1, "runs"), (1, 0, "baseline's runs"), (0, 1, "variants' runs")):
-            chances = Instabilities(baseline * share, variant * share, diverge=True)
-            name = f"{seeds} seeds, SD 1.5, {100 * share:.0f} % of the {whose} diverge"
-            unstable, drawn = {"default": chances, "stress": chances}, 0.25 if seeds > 20 else 1.0
-            shown = seeds > 20 and whose == "runs"  # enough seeds to outweigh a run that is lost
-            yield Scenario(name, seeds, 1.5, unstable=unstable, drawn=drawn, at_margin=shown)
-    for seeds in (10, 40):
-        name, drawn = f"{seeds} seeds, SD 0.6, 5 % of the variants' runs", 0.25 if seeds > 20 else 1.0
-        yield Scenario(f"{name} are missing", seeds, missing=0.05, drawn=drawn)
-        yield Scenario(f"{name} end with an absurd loss", seeds, absurd=0.05, drawn=drawn)
-    for seeds in (5, 10, 20):
-        yield Scenario(f"{seeds} seeds, SD 1.5, the variants' losses skewed", seeds, 1.5, skewed=True)
+        yield Scenario(
+            f"looks after 5, 8, 12, 20 seeds ({spending})", noise=0.5, effect=1.0, **{**looks(spending), "drawn": 0.5}
+        )
+    for spending in ("obrien-fleming", "pocock"):
+        asked = looks(spending)
+        asked |= {"variants": 1, "changes": asked["changes"] | ALONE, "drawn": 2.0}
+        yield Scenario(f"looks ({spending}), one primary test", noise=1.0, effect=1.0, **asked)
+    yield Scenario("headline: one variant loses one run", 20, 1.0, 2.0, spoiled=one_lost)
+    yield Scenario("headline: both arms lose 5 % of runs", 20, 1.0, 2.0, unstable=both(0.05))
 
 
-def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Counter[str]]:
-    """Events in a chunk of studies, by the rules and by the old ones. An event counts once per study, wherever it happens."""
-    scenario, multiple, number, studies = job
-    now: Counter[str] = Counter()
-    before: Counter[str] = Counter()
-    own = (crc32(scenario.name.encode()), round(multiple) % 2**32, number)
-    for dataset in scenario.datasets(multiple, studies, np.random.default_rng([17, *own])):
+def chunk_counts(job: tuple[Scenario, int]) -> Counter[str]:
+    """Events in a chunk of studies."""
+    row, number = job
+    counts: Counter[str] = Counter()
+    for drawn, dataset in row.datasets(CHUNK, np.random.default_rng([17, crc32(row.key.encode()), number])):
         analysis = analyze_to_stop(dataset)
-        now["seeds"] += len(analysis.seeds)
-        _count(now, decisions_of(analysis), scenario.regime)
-        now["H1b"] += judge_hypotheses(analysis)["H1b"].status == "supported"
-        _count(before, old_decisions(dataset), scenario.regime)
-    return now, before
-
-
-def _count(counts: Counter[str], decisions: Mapping[tuple[str, str], Decision], regime: str) -> None:
-    """Adopt and keep anywhere; what the first variant gets in the primary's regime, whatever else is decided."""
-    counts["adopt"] += any(decision in ADOPTED for decision in decisions.values())
-    counts["loss"] += any(decision in BY_LOSS for decision in decisions.values())
-    counts["keep"] += Decision.KEEP_BASELINE in decisions.values()
-    counts["now"] += Decision.KEEP_PROVISIONALLY in decisions.values()
-    first = decisions[regime, "layernorm"]
-    counts["first adopt"] += first in ADOPTED
-    counts["first for good"] += first == Decision.ADOPT
-    counts["first keep"] += first == Decision.KEEP_BASELINE
-    counts["first tie"] += first == Decision.TIE
-    counts["tie"] += any(decisions[regime, variant] == Decision.TIE for variant in ("layernorm", "rmsnorm"))
-
-
-#: Columns of the two tables, and the events that they count.
-NULL = {"adopt": "adopt", "adopt, before": "adopt", "loss": "loss", "keep": "keep", "keep, before": "keep"}
-NULL |= {"now": "now", "H1b": "H1b"}
-MARGIN = {"tie": "first tie", "tie, before": "first tie", "tie of any": "tie"}
-MARGIN |= {"adopt": "first adopt", "adopt, before": "first adopt", "for good": "first for good"}
-MARGIN |= {"keep": "first keep", "keep, before": "first keep"}
+        counts += row.events(analysis)
+        counts["seeds"] += len(analysis.seeds)
+        counts[H1B] += judge_hypotheses(analysis)[H1B].status == "supported"
+        if row.shape is not None:
+            counts += plain(drawn, row.primary)
+    return counts
 
 
 @dataclass(frozen=True)
-class Row:
-    """A scenario at a true effect of *multiple* smallest ones."""
+class Result:
+    """A row with its counts."""
 
-    scenario: Scenario
-    multiple: float
-    labels: tuple[str, ...]
+    row: Scenario
+    counts: Mapping[str, float]
+    studies: int
+
+    @property
+    def broken(self) -> dict[str, float]:
+        """Limits that do not hold, by event."""
+        limits = self.row.limits(self.counts, self.studies)
+        return {name: most for name, most in limits.items() if broken(self.counts[name], self.studies, most)}
+
+    def rate(self, event: str) -> str:
+        shown = f"{100 * self.counts[event] / self.studies:.1f}"
+        return f"**{shown}**" if event in self.broken else shown
+
+    def cells(self) -> list[str]:
+        row = self.row
+        truth = [f"{row.effect:+g}"] if row.effect else []
+        ends = [f"{self.rate('plain better')} / {self.rate('plain worse')}" if row.shape else "", self.rate(H1B)]
+        seeds = f"{self.counts['seeds'] / self.studies:.4g}"
+        about = [row.name, str(row.variants), seeds, f"{row.noise:g}", *truth]
+        return [*about, *map(self.rate, COLUMNS), *([] if row.effect else ends), str(self.studies)]
 
 
-def tables(
-    chosen: Sequence[Scenario], only: str | None
-) -> Iterator[tuple[tuple[str, ...], Mapping[str, str], list[Row]]]:
-    """Labels, columns and rows."""
-    if only != "power":
-        yield ("the loss does not differ",), NULL, [Row(scenario, 0.0, (scenario.name,)) for scenario in chosen]
-    if only != "null":
-        signs = ((1.0, "better"), (-1.0, "worse"))
-        shown = [scenario for scenario in chosen if scenario.at_margin]
-        rows = [Row(scenario, sign, (scenario.name, text)) for scenario in shown for sign, text in signs]
-        yield ("one smallest effect", ""), MARGIN, rows
+def heads(*, differs: bool) -> list[str]:
+    about = ["", "variants", "seeds", "SD", *(["gain"] if differs else [])]
+    return [*about, *COLUMNS, *([] if differs else ["plain t: better / worse", H1B]), "studies"]
 
 
-def share(count: int, studies: int) -> str:
-    """In percent, with its Monte-Carlo standard error."""
-    rate = count / studies
-    return f"{100 * rate:.1f} ({100 * np.sqrt(max(rate * (1 - rate), 1e-9) / studies):.1f})"
+def results(rows: Sequence[Scenario], studies: int, jobs: int) -> Iterator[Result]:
+    """All chunks in one queue, so that no process waits for the end of a row; results come in order."""
+    asked = [(row, number) for row in rows for number in range(row.chunks(studies))]
+
+    def gathered(made: Iterator[Counter[str]]) -> Iterator[Result]:
+        for row in rows:
+            chunks = row.chunks(studies)
+            counts: Counter[str] = Counter()
+            for _ in range(chunks):
+                counts.update(next(made))
+            yield Result(row, counts, chunks * CHUNK)
+
+    if jobs == 1:
+        yield from gathered(map(chunk_counts, asked))
+        return
+    with Pool(jobs) as pool:
+        yield from gathered(pool.imap(chunk_counts, asked))
 
 
 def line(cells: Iterable[str]) -> str:
@@ -350,51 +465,34 @@ def line(cells: Iterable[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=10_000, help="per row")
+    parser.add_argument("--studies", type=int, default=600, help="per row")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--only", choices=("null", "power"))
     parser.add_argument("--rows", default="", help="only rows whose name matches this regular expression")
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
+    parser.add_argument("--check", action="store_true", help="exit with 1 where a limit is broken")
     given = parser.parse_args()
-    chosen = [scenario for scenario in scenarios() if re.search(given.rows, scenario.name)]
-    asked = list(tables(chosen, given.only))
-    jobs = [
-        (row.scenario, row.multiple, number, CHUNK)
-        for *_, rows in asked
-        for row in rows
-        for number in range(row.scenario.chunks(given.studies))
-    ]
     begin = perf_counter()
-    if given.out is not None:
-        given.out.write_text("", encoding="utf-8")
+    lines: list[str] = []
 
     def write(text: str) -> None:
         print(text, flush=True)
+        lines.append(f"{text}\n")
         if given.out is not None:
-            with given.out.open("a", encoding="utf-8") as out:
-                out.write(f"{text}\n")
+            given.out.write_text("".join(lines), encoding="utf-8")
 
-    with Pool(given.jobs) as pool:
-        # All chunks in one queue, so that no process waits for the end of a row; results come in order.
-        results = pool.imap(chunk_rates, jobs)
-        for labels, columns, rows in asked:
-            heads = [*labels, *columns, "seeds", "studies"]
-            write(f"\n{line(heads)}\n{'|---' * len(heads)}|")
-            for row in rows:
-                now: Counter[str] = Counter()
-                before: Counter[str] = Counter()
-                chunks = row.scenario.chunks(given.studies)
-                for _ in range(chunks):
-                    ours, old = next(results)
-                    now += ours
-                    before += old
-                studies = chunks * CHUNK
-                cells = [
-                    share((before if head.endswith("before") else now)[event], studies)
-                    for head, event in columns.items()
-                ]
-                write(line([*row.labels, *cells, f"{now['seeds'] / studies:.1f}", f"{studies:,}"]))
-                print(f"{perf_counter() - begin:.0f} s: {', '.join(row.labels)}", file=sys.stderr, flush=True)
+    rows = [row for row in (*null(), *different()) if re.search(given.rows, row.name)]
+    failed = []
+    shown: bool | None = None
+    for result in results(rows, given.studies, given.jobs):
+        differs = bool(result.row.effect)
+        if differs != shown:
+            shown, titles = differs, heads(differs=differs)
+            write(f"\n{line(titles)}\n{'|---' * len(titles)}|")
+        write(line(result.cells()))
+        print(f"{perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+        failed += [f"{result.row.key}: {event} above {most:.1%}" for event, most in result.broken.items()]
+    print("\n".join(["", *failed, f"{len(failed)} limits broken"]), file=sys.stderr)
+    sys.exit(int(given.check and bool(failed)))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,8 @@ from ablationlab.stats.failures import (
     exact_upper_bound,
     paired_survival,
     score_upper_bound,
-    worse_by_rank,
 )
 from ablationlab.stats.families import gate_graph, graph_test
-from ablationlab.stats.robustness import largest_cap, stragglers
 from ablationlab.stats.trend import trend
 from ablationlab.stats.tuned import beyond_doubt, fitted_minimum
 from ablationlab.study.calibration import next_value, settled
@@ -427,41 +425,6 @@ def failures(studies: int) -> None:
     table("Equal hazards called different by the paired survival test at 5 %, %", ["pairs", "rejected"], rows)
 
 
-def ranks(studies: int) -> None:
-    """Independent arms whose baseline lost runs: "worse" by Welch on the survivors, and with the diverged ranked last."""
-    rng = np.random.default_rng(25)
-    rows: list[list[object]] = []
-    for n in (5, 10, 20):
-        for name, shift, chance, latent in (
-            ("equal; the baseline's worst runs diverge", 0.0, 0.2, True),
-            ("equal; 20 % of the baseline's runs diverge, whichever", 0.0, 0.2, False),
-            ("1.5 SDs worse; 20 % of the baseline's runs diverge, whichever", 1.5, 0.2, False),
-        ):
-            welch = both = 0
-            for _ in range(5 * studies):
-                variant, reference = rng.normal(shift, 1, n), rng.normal(size=n)
-                gone = reference > stats.norm.ppf(1 - chance) if latent else rng.random(n) < chance
-                if welch_worse(variant, reference[~gone]):
-                    welch += 1
-                    lost, left = int(gone.sum()), reference[~gone].tolist()
-                    both += not lost or worse_by_rank(variant.tolist(), left, lost, alpha=ALPHA)
-            rows.append([n, name, welch / (5 * studies), both / (5 * studies)])
-    heads = ["runs per arm", "truth", "Welch on the survivors", "and, where any diverged, by rank (shipped)"]
-    table("Independent arms: the variant called worse, %, nominal 2.5", heads, rows)
-
-
-def welch_worse(variant: FloatArray, reference: FloatArray) -> bool:
-    """Whether Welch's test shows the variant's mean above the reference's."""
-    if len(reference) < 3:
-        return False
-    parts = [sample.var(ddof=1) / len(sample) for sample in (variant, reference)]
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(sample) - 1) for part, sample in zip(parts, (variant, reference), strict=True)
-    )
-    t = (variant.mean() - reference.mean()) / np.sqrt(sum(parts))
-    return bool(special.stdtr(freedom, -t) <= ALPHA / 2)
-
-
 def trends(studies: int) -> None:
     """Coverage of the slope and of a prediction one factor of ten beyond the largest study."""
     rng = np.random.default_rng(21)
@@ -529,35 +492,6 @@ def tuned_trends(studies: int) -> None:
     table(
         "Tuned arms that are equal at every size: a trend at 5 %, a sign said to hold with 95 % or more, %", heads, rows
     )
-
-
-def flags(studies: int) -> None:
-    """Studies with any straggler flagged: normal, heavy-tailed, and with one true straggler."""
-    rng = np.random.default_rng(22)
-    rows = []
-    for n in (5, 10, 20):
-        normal = rng.normal(size=(studies, n))
-        heavy = rng.standard_t(3, size=(studies, n))
-        one = rng.normal(size=(studies, n))
-        one[:, 0] += 8.0
-        rates = [float(np.mean([bool(stragglers(row)) for row in sample])) for sample in (normal, heavy)]
-        rows.append([n, *rates, float(np.mean([0 in stragglers(row) for row in one]))])
-    table("Stragglers flagged, %", ["pairs", "normal", "heavy tails (t, 3)", "one pair 8 SDs off: flagged"], rows)
-
-
-def capped(studies: int) -> None:
-    """One-sided rejections of a true null by t, and if some cap on the values may lift t (`largest_cap`)."""
-    rng = np.random.default_rng(24)
-    rows = []
-    for n in (3, 5, 8, 10, 20):
-        for name, drawn in (
-            ("normal", rng.normal(size=(5 * studies, n))),
-            ("heavy tails (t, 3)", rng.standard_t(3, size=(5 * studies, n))),
-        ):
-            t = (t_test(drawn) <= ALPHA) & (drawn.mean(axis=1) > 0)
-            lifted = [largest_cap(row, alpha=ALPHA) is not None for row in drawn]
-            rows.append([n, name, float(t.mean()), float(np.mean(lifted))])
-    table("False claims in one direction, nominal 2.5 %", ["pairs", "differences", "t", "t with any cap"], rows)
 
 
 def components(studies: int) -> None:
@@ -635,10 +569,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "crossed": crossed,
     "documents": documents,
     "failures": failures,
-    "ranks": ranks,
     "trends": trends,
-    "flags": flags,
-    "capped": capped,
     "components": components,
     "calibrations": calibrations,
 }

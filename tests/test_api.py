@@ -34,10 +34,10 @@ def test_analyze_takes_rows_columns_a_frame_or_a_path(tmp_path, form):
         source, baseline="none", variant="arch", metric={"val_loss": "lower"}, smallest_effect=0.01
     )
     assert found.analysis.comparisons[0].p == pytest.approx(scipy_stats.ttest_rel(NORM, NONE).pvalue)
-    assert found.decisions == {"norm": "adopt-provisionally"}  # nothing is known of stability
+    assert found.answers == {"norm": "better"}
     assert found.comparisons["delta"].tolist() == [found.analysis.comparisons[0].delta]
     shown = found._repr_html_()
-    assert "Adopt norm" in shown
+    assert "◀ better" in shown
     assert "<table" in shown
 
 
@@ -52,7 +52,7 @@ def test_analyze_takes_a_results_folder_by_its_name(tmp_path, monkeypatch):
     build(tmp_path / "results/built", study(name="built"))
     monkeypatch.chdir(tmp_path)
     found = ablationlab.analyze("built")
-    assert found.decisions == {"layernorm": "adopt-provisionally"}  # five pairs say little about stability
+    assert found.answers == {"layernorm": "better"}
     assert "Registered comparisons" in found._repr_html_()
     assert not (tmp_path / "results/built/analysis.json").exists()
     with pytest.raises(AblationLabError, match="judged by what its plan registered"):

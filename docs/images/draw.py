@@ -15,7 +15,7 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.terminal.analysis import verdict_view
+from ablationlab.report.terminal.analysis import answers_view
 from ablationlab.report.terminal.study import results_table
 
 results, target = ResultsFolder(Path(sys.argv[1])), Path(sys.argv[2])
@@ -24,7 +24,7 @@ plan = Plan.read(results.plan)
 console.print(results_table(plan, read_runs(plan, results)))
 console.print()
 analysis = analyze(read_results(results.path, None))
-for part in verdict_view(analysis, decide(analysis)):
+for part in answers_view(analysis, decide(analysis)):
     console.print(part, markup=False, highlight=False)
 picture = console.export_svg(title=f"ablationlab run: {plan.study.name}", theme=MONOKAI)
 # No fonts from the network: the picture must look the same offline.

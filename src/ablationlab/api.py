@@ -77,11 +77,11 @@ class Analyzed(Answer):
         return self.frames.comparisons
 
     @property
-    def decisions(self) -> dict[str, str]:
-        """The decision on each variant; with several regimes, `variant (regime)`."""
+    def answers(self) -> dict[str, str]:
+        """The answer on each variant; with several regimes, `variant (regime)`."""
         several = len(self.analysis.regimes) > 1
         return {
-            f"{verdict.variant} ({verdict.regime})" if several else verdict.variant: verdict.decision.value
+            f"{verdict.variant} ({verdict.regime})" if several else verdict.variant: verdict.answer.value
             for verdict in self.verdict.verdicts
         }
 
@@ -91,19 +91,16 @@ class Analyzed(Answer):
         self.concluded.write(target)
         return target
 
-    def sentences(self) -> tuple[str, ...]:
-        from ablationlab.analysis.wording import recommendations
-
-        return tuple(recommendations(self.analysis, self.verdict))
-
     def tables(self) -> tuple[Table, ...]:
+        from ablationlab.report.tables.answers import answer_table
         from ablationlab.report.tables.comparisons import comparison_table, split
 
         asked, others = split(self.analysis)
         shown = asked or others
         registered = bool(shown) and shown[0].label == "registered"
         title = "Registered comparisons" if registered else "Comparisons (exploratory)"
-        return (comparison_table("comparisons", title, shown, len(self.analysis.regimes)),)
+        answers = answer_table(self.analysis, self.verdict)
+        return (answers, comparison_table("comparisons", title, shown, len(self.analysis.regimes)))
 
 
 def analyze(
@@ -125,7 +122,7 @@ def analyze(
 
     *source* is a results folder, a study file or its bare name::
 
-        ablationlab.analyze("results/quick").decisions
+        ablationlab.analyze("results/quick").answers
 
     Or it is runs of your own: a pandas frame, a dictionary of columns, a list of rows, or the path of a table or of a
     tracker's folder. These need a *baseline*::

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats as scipy_stats
 
 from ablationlab.analysis import TableOptions, analyze, read_table, wording
-from ablationlab.analysis.answer import answer
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import StatisticsError, TableError
 from ablationlab.records.analysis import MACRO, ComparedTask
@@ -45,10 +44,10 @@ def test_a_table_gives_the_same_statistics_and_a_verdict(tmp_path):
     assert one.id == "loss/default/norm:none"
     assert one.p == pytest.approx(scipy_stats.ttest_rel(NORM, NONE).pvalue, rel=1e-9)
     assert (one.label, one.role, one.outcome) == ("exploratory", "primary", "better")
-    assert decide(found).verdicts[0].decision == "adopt-provisionally"
+    verdict = decide(found).verdicts[0]
+    assert (verdict.answer, verdict.budget_unknown, verdict.confirmed) == ("better", True, False)
     assert [d.code for d in found.deviations] == ["not-registered", "ledger-unknown"]
     assert found.stability is None
-    assert ", but its stability is not known." in answer(found, decide(found))
 
 
 def test_the_order_of_rows_and_columns_changes_nothing(tmp_path):
@@ -99,10 +98,7 @@ def test_regimes_are_kept_apart(tmp_path):
     for regime, shift in (("cold", 0.0), ("hot", 1.0)):
         text += rows(NONE, "none", extra=f",{regime}") + rows([v + shift for v in NORM], "norm", extra=f",{regime}")
     verdict = decide(analyze(read_table(table(tmp_path, text), OPTIONS)))
-    assert [(v.regime, v.decision) for v in verdict.verdicts] == [
-        ("cold", "adopt-provisionally"),
-        ("hot", "keep-baseline"),
-    ]
+    assert [(v.regime, v.answer) for v in verdict.verdicts] == [("cold", "better"), ("hot", "worse")]
 
 
 @pytest.mark.parametrize("word", ["nan", "inf", "diverged", "NaN"])
@@ -113,7 +109,118 @@ def test_a_run_that_diverged_counts_as_unstable(tmp_path, word):
     assert (one.n, one.planned_pairs) == (4, 5)
     assert "survivors-only" in {caveat.code for caveat in one.caveats}
     assert found.stability.arm("norm", "default").diverged == 1
-    assert decide(found).verdicts[0].decision == "keep-provisionally"  # better on the survivors alone
+    assert decide(found).verdicts[0].answer == "undecided"  # better on the survivors alone
+
+
+def test_a_finite_value_is_no_divergence_however_large(tmp_path):
+    found = analyze(read_table(table(tmp_path, HEAD + rows(NONE, "none") + rows([*NORM[:4], 1e300], "norm")), OPTIONS))
+    (missing,) = found.comparisons[0].missing
+    assert (missing.arm, missing.seed, missing.reason) == ("norm", 5, "beyond-range")
+    assert wording.absence(missing) == "1.00×10³⁰⁰ is too large to compare"
+    assert found.stability is None
+
+
+def test_a_run_whose_deciding_metric_is_a_number_did_not_diverge(tmp_path):
+    text = (
+        HEAD
+        + rows(NONE, "none")
+        + rows(NORM, "norm")
+        + rows(NONE, "none", "acc")
+        + rows([*NORM[:4], "nan"], "norm", "acc")
+    )
+    found = analyze(read_table(table(tmp_path, text), TableOptions("none", primary="loss", lower=("loss",))))
+    (missing,) = next(one for one in found.comparisons if one.metric == "acc").missing
+    assert wording.absence(missing) == "the value is nan"
+    assert found.stability is None
+
+
+def test_an_empty_cell_of_a_curve_is_no_value_and_no_divergence(tmp_path):
+    text = "variant,seed,metric,value,step\n"
+    text += "".join(
+        f"{v},{s},loss,{value},{step}\n"
+        for v in ("none", "norm")
+        for s in (1, 2, 3)
+        for step, value in ((1, 3), (2, 2))
+    )
+    found = analyze(read_table(table(tmp_path, text + "norm,3,loss,,3\n"), OPTIONS))
+    assert (found.comparisons[0].n, found.comparisons[0].missing, found.stability) == (3, (), None)
+
+
+# --- seeds that one arm lacks ---------------------------------------------------------------------------------
+
+
+def test_unequal_seed_sets_are_compared_on_the_seeds_that_both_have(tmp_path):
+    text = HEAD + rows([*NONE, 2.3, 2.2], "none") + rows(NORM, "norm") + rows(NONE[:4], "small") + "small,9,loss,2.0\n"
+    found = analyze(read_table(table(tmp_path, text), OPTIONS))
+    norm, small = found.comparisons
+    assert (norm.n, norm.planned_pairs, norm.missing) == (5, 5, ())
+    assert (small.n, small.planned_pairs, small.missing) == (4, 4, ())
+    assert norm.p == pytest.approx(scipy_stats.ttest_rel(NORM, NONE).pvalue, rel=1e-9)
+    assert decide(found).verdicts[0].answer == "better"
+    told = [wording.deviation(known) for known in found.deviations if known.code == "unequal-seeds"]
+    assert told == [
+        "Seeds of norm: 5 compared, of its 5 and none's 7.",
+        "Seeds of small: 4 compared, of its 5 and none's 7.",
+    ]
+
+
+def test_a_run_that_is_there_without_its_deciding_metric_is_lost(tmp_path):
+    text = HEAD + rows(NONE, "none") + rows(NORM[:4], "norm") + rows(NONE, "none", "acc") + rows(NORM, "norm", "acc")
+    found = analyze(read_table(table(tmp_path, text), TableOptions("none", primary="loss", lower=("loss",))))
+    one = next(one for one in found.comparisons if one.metric == "loss")
+    assert [(lost.arm, lost.seed, lost.reason) for lost in one.missing] == [("norm", 5, "not-recorded")]
+    assert not [known for known in found.deviations if known.code == "unequal-seeds" and known.about == "none"]
+
+
+# --- budgets --------------------------------------------------------------------------------------------------
+
+
+def spent(tmp_path, budgets, column="tokens"):
+    lines = [
+        f"{variant},{seed},{value},{budgets[variant]}\n"
+        for variant, values in (("none", NONE), ("norm", NORM))
+        for seed, value in enumerate(values, start=1)
+    ]
+    return table(tmp_path, f"variant,seed,loss,{column}\n" + "".join(lines))
+
+
+@pytest.mark.parametrize("column", ["tokens", "train/tokens", "steps", "global_step"])
+def test_a_column_of_tokens_or_steps_makes_the_budget_known(tmp_path, column):
+    found = analyze(read_table(spent(tmp_path, {"none": 1000, "norm": 1000}, column), OPTIONS))
+    assert found.budget_unknown == ()
+    assert not decide(found).verdicts[0].budget_unknown
+    assert "unread-columns" not in {known.code for known in found.deviations}
+
+
+def test_a_budget_that_one_run_does_not_tell_is_unknown(tmp_path):
+    path = spent(tmp_path, {"none": 1000, "norm": 1000})
+    path.write_text(path.read_text().replace("norm,5,2.065,1000", "norm,5,2.065,"))
+    assert analyze(read_table(path, OPTIONS)).budget_unknown == ("norm",)
+
+
+def test_unequal_budgets_are_refused_unless_something_else_is_held_equal(tmp_path):
+    path = spent(tmp_path, {"none": 1000, "norm": 2000}, "steps")
+    said = problems(path)
+    assert said == (
+        "norm and none trained for unequal steps, 2,000 against 1,000 (seed 1); "
+        "say what is held equal instead, with --held-equal tokens, flops, time or target"
+    )
+    for held in ("tokens", "time"):
+        found = analyze(read_table(path, TableOptions.checked(baseline="none", lower=("loss",), held_equal=held)))
+        assert [known.about for known in found.deviations if known.code == "held-equal"] == [held]
+        assert found.comparisons[0].n == 5
+    tokens = spent(tmp_path, {"none": 1000, "norm": 2000})
+    said = problems(tokens, TableOptions.checked(baseline="none", lower=("loss",), held_equal="tokens"))
+    assert "unequal tokens, 2,000 against 1,000" in said
+    with pytest.raises(StatisticsError, match="--held-equal seeds: must be tokens, flops, time, target"):
+        TableOptions.checked(baseline="none", held_equal="seeds")
+
+
+def test_a_run_that_diverged_early_makes_no_budget_unequal(tmp_path):
+    path = spent(tmp_path, {"none": 1000, "norm": 1000}, "steps")
+    path.write_text(path.read_text().replace("norm,5,2.065,1000", "norm,5,nan,40"))
+    found = analyze(read_table(path, OPTIONS))
+    assert (found.comparisons[0].n, found.budget_unknown) == (4, ())
 
 
 def test_an_empty_value_is_missing_and_no_divergence(tmp_path):

@@ -12,7 +12,7 @@ from ablationlab.analysis import power_plans
 from ablationlab.analysis.decision_power import decision_power
 from ablationlab.analysis.simulation import Instabilities, World, analyze_to_stop, datasets, simulate
 from ablationlab.analysis.stability import spent_at_look, stability
-from ablationlab.report.terminal.power import decision_view
+from ablationlab.report.terminal.power import answers_view
 from ablationlab.stats.families import gatekeep, planned_levels
 
 from .builder import study
@@ -128,7 +128,7 @@ def test_the_seeds_on_average_are_printed_for_studies_with_looks():
     found = decision_power(power_plans(made, sd=0.03), studies=5)
     assert all(6 <= row.seeds <= 20 for row in found.effects)
     headers = [
-        column.title for view in decision_view(made, found) if hasattr(view, "columns") for column in view.columns
+        column.title for view in answers_view(made, found) if hasattr(view, "columns") for column in view.columns
     ]
     assert any("seeds on average" in str(header) for header in headers)
 
@@ -143,7 +143,7 @@ def test_the_seeds_on_average_are_printed_for_studies_with_looks():
 def test_power_says_that_a_sweep_is_not_simulated(seeds, says):
     made = study(criteria=[PRIMARY], sweep={"lr": [5e-4, 1e-3, 2e-3], **seeds})
     found = decision_power(power_plans(made, sd=0.03), studies=1)
-    text = " ".join(str(view) for view in decision_view(made, found) if isinstance(view, Text))
+    text = " ".join(str(view) for view in answers_view(made, found) if isinstance(view, Text))
     assert f"The sweep is not simulated{'.' if seeds else ':'}" in text
     assert says in text
 

@@ -20,6 +20,24 @@ def test_the_defaults_are_part_of_what_is_registered():
     assert study(tie_breakers=["throughput"]).criteria_hash != made.criteria_hash
 
 
+@pytest.mark.parametrize("named", [(), ("final_gradient_norm",)])
+def test_only_measures_of_smoothness_that_the_study_names_are_registered(tmp_path, named):
+    made = study(**({"stability": {"smoothness": list(named)}} if named else {}))
+    build(tmp_path, made)
+    found = analyze(read_results(tmp_path))
+    measures = [one for one in found.comparisons if one.metric in ("final_gradient_norm", "mean_gradient_norm")]
+    assert {one.metric for one in measures} == {"final_gradient_norm", "mean_gradient_norm"}
+    assert {one.metric for one in measures if one.label == "registered"} == set(named)
+    assert found.stability.smoothness == named
+
+
+def test_a_study_that_names_smoothness_has_the_hash_of_plans_sealed_while_it_was_the_default():
+    named = study(stability={"smoothness": ["final_gradient_norm", "mean_gradient_norm"]})
+    assert named.hash == "a67639371ea3807218a7bbfaa3e739ff0dfda8646aaa657dfbd38087df24af34"
+    assert study().hash != named.hash
+    assert study().criteria_hash != named.criteria_hash
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -17,15 +17,15 @@ from ablationlab.analysis.simulation import (
     SimulatedTasks,
     World,
     _counting_tasks,
+    answers_of,
     datasets,
-    decisions_of,
     simulate,
 )
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import EvaluationAnalysis, ItemContrast
 from ablationlab.records.settings import Criterion
-from ablationlab.records.verdict import Decision
-from ablationlab.report.terminal.power import decision_view
+from ablationlab.records.verdict import Answer
+from ablationlab.report.terminal.power import answers_view
 from ablationlab.stats import compare, paired_t_power
 from ablationlab.stats.simulation import brief_inference
 
@@ -53,7 +53,7 @@ def test_the_light_path_decides_as_the_whole_analysis_does(diverge):
     world = World(SDS, {"validation_loss": -0.04}, {"hot": Instabilities(0.6, 0.1, diverge=diverge)})
     for dataset in datasets(stressed(), world, 8, np.random.default_rng(3)):
         light, whole = analyze(dataset), analyze(replace(dataset, brief=False))
-        assert decisions_of(light) == decisions_of(whole)
+        assert answers_of(light) == answers_of(whole)
         outcomes = {comparison.id: comparison.outcome for comparison in whole.comparisons}
         assert all(outcomes[comparison.id] == comparison.outcome for comparison in light.comparisons)
 
@@ -78,16 +78,15 @@ def test_the_rate_of_one_test_is_the_power_of_the_t_test():
     assert abs(rate - power) < 4 * np.sqrt(power * (1 - power) / 300)
 
 
-def test_under_the_null_neither_adoption_nor_rejection_is_frequent():
+def test_under_the_null_neither_better_nor_worse_is_frequent():
     found = simulate(asked(), World(SDS), 250, np.random.default_rng(2))
     for variant in ("layernorm", "rmsnorm"):
-        shares = found.decisions["default", variant]
-        adopted = sum(shares.get(d, 0.0) for d in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.TRADE_OFF))
-        assert adopted < 0.045
-        assert shares.get(Decision.KEEP_BASELINE, 0.0) < 0.045
+        shares = found.answers["default", variant]
+        assert shares.get(Answer.BETTER, 0.0) < 0.045
+        assert shares.get(Answer.WORSE, 0.0) < 0.045
 
 
-def test_a_gate_that_never_opens_leaves_no_verdict():
+def test_with_a_gate_that_never_opens_nothing_is_measured():
     made = study(
         criteria=[{"metric": "macro_accuracy", "role": "primary", "smallest_effect": 0.01}],
         evaluation={"gate_seeds": [11, 12, 13], "tasks": ["suite"]},
@@ -95,11 +94,11 @@ def test_a_gate_that_never_opens_leaves_no_verdict():
     found = simulate(
         made, World({"macro_accuracy": 0.01}, tasks=SimulatedTasks(3, -5.0, 1.0)), 20, np.random.default_rng(1)
     )
-    assert found.share(Decision.NO_VERDICT) == 1.0
+    assert found.share(Answer.NOT_MEASURED) == 1.0
     opened = simulate(
         made, World({"macro_accuracy": 0.01}, tasks=SimulatedTasks(3, 50.0, 1.0)), 20, np.random.default_rng(1)
     )
-    assert opened.share(Decision.NO_VERDICT) == 0.0
+    assert opened.share(Answer.NOT_MEASURED) == 0.0
 
 
 def test_power_honours_the_registered_test_and_its_correction():
@@ -118,8 +117,8 @@ def test_more_seeds_cost_what_they_cost_and_decide_more():
     found = decision_power(power_plans(made, sd=0.05), studies=24)
     seeds = {row.seeds: row for row in found.designs}
     assert [round(row.compute, 2) for row in found.designs] == [1.0, 2.0, 4.0]
-    assert seeds[20].adopt > seeds[5].adopt
-    assert seeds[20].tie > seeds[5].tie
+    assert seeds[20].better > seeds[5].better
+    assert seeds[20].same > seeds[5].same
 
 
 def pilot(sd, steps):
@@ -135,7 +134,7 @@ def test_more_steps_are_worth_what_a_pilot_of_that_length_says():
     plans = power_plans(made, short)
     planned, *_, longer = decision_power(plans, pilot=short, other_lengths=[long], studies=60).designs
     assert (planned.steps, longer.steps, longer.seeds, longer.compute) == (None, 3 * made.training.steps, 5, 3.0)
-    assert planned.adopt < 0.5 < 0.85 < longer.adopt  # d = 1 and 5 at five seeds; at the margin 5 % tie
+    assert planned.better < 0.95 < longer.better  # d = 2 and 10 at five seeds
     with pytest.raises(StatisticsError, match="none on record"):
         decision_power(plans, pilot=short, other_lengths=[pilot(0.01, None)], studies=5)
 
@@ -200,7 +199,7 @@ def test_each_arm_of_a_pilot_breaks_at_its_own_rate():
     shown = {row.id: row.share for row in power.shown}
     gains = {name: shown[f"stability/hot/{name}:none"] for name in ("layernorm", "rmsnorm")}
     assert gains == {"layernorm": 1.0, "rmsnorm": 0.0}
-    (text,) = [str(part) for part in decision_view(made, power) if "Runs that break" in str(part)]
+    (text,) = [str(part) for part in answers_view(made, power) if "Runs that break" in str(part)]
     assert "Runs that break in hot: 100 % of none and rmsnorm, 0 % of layernorm." in text
 
 
@@ -240,7 +239,7 @@ def test_tuned_arms_are_fitted_to_their_own_minima():
         deltas = [arms[0][seed] - arms[1][seed] for seed in range(1, 9)]
         # Whatever the distance of the optima from the grid, their losses differ by the effect.
         assert deltas == pytest.approx([-0.03] * 8, abs=1e-4)
-        assert decisions_of(analyze(dataset))["tuned", "layernorm"] == Decision.TIE  # within the smallest effect
+        assert answers_of(analyze(dataset))["tuned", "layernorm"] == Answer.SAME  # within the smallest effect
 
 
 @pytest.mark.parametrize("doubt", [0.03, 0.06])

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
-import numpy as np
 import pytest
 
-from ablationlab.analysis import analyze
-from ablationlab.analysis.answer import answer
-from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.verdict.evidence import gather
-from ablationlab.analysis.wording import (
-    Sentences,
-    _more,
-    arm_text,
-    caveat,
-    names_of,
-    needs_told_once,
-    no_number,
-    other_methods,
-    recommendations,
-    sensitivity_reasons,
-    the_baseline,
-    told_once,
-    verdict_words,
-)
+from ablationlab.analysis.wording import _more, arm_text, caveat, no_number, other_methods, sensitivity_reasons
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
-from ablationlab.records.verdict import Need, Needs
 from ablationlab.report.tables.ablation import median_note
 from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.terminal.analysis import _families, _notes
@@ -36,7 +14,7 @@ from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
 from .verdict.maker import analysis as made_analysis
 from .verdict.maker import comparison as made_comparison
-from .verdict.studies import LOSS, arms, dataset, study, words_of
+from .verdict.studies import study
 
 DETAILS = {
     CaveatCode.TOO_FEW_PAIRS: {"n": 1},
@@ -56,10 +34,6 @@ DETAILS = {
     CaveatCode.UNPAIRED_ITEMS: {"variant": 3, "reference": 0},
     CaveatCode.TOO_FEW_SEEDS: {"seeds": 1},
 }
-
-
-#: Differences that are alike but for their sizes; p = 0.058.
-DRIFTING = [0.03, -0.002, 0.02, 0.045, 0.012]
 
 
 @pytest.mark.parametrize("code", CaveatCode)
@@ -122,161 +96,6 @@ def test_a_missing_number_is_explained(status, n, method, text):
     assert no_number(status, n, method) == text
 
 
-@pytest.mark.parametrize(
-    ("sd", "text"),
-    [
-        (
-            500.0,
-            "detected with less than 1 % power; where it is detected, it is overstated more than ten times on average.",
-        ),
-        (0.03, "detected with 3 % power; where it is detected, it is overstated 2.5 times on average."),
-    ],
-)
-def test_a_study_far_too_small_for_its_effect_says_so_without_absurd_figures(sd, text):
-    base = 2.0 + 0.05 * np.sin(np.arange(8))
-    deltas = sd * np.array([-1.2, -0.8, -0.4, -0.1, 0.1, 0.4, 0.8, 1.2])
-    criteria = (Criterion(metric="validation_loss", role="primary", smallest_effect=0.01, alpha=0.005),)
-    analysis = analyze(dataset({"validation_loss": {"none": base, "v": base + deltas}}, criteria))
-    (verdict,) = decide(analysis).verdicts
-    assert plain(verdict_words(analysis, verdict).fragility).endswith(text)
-
-
-def test_a_lucky_baseline_is_not_called_a_bad_run_of_the_variant():
-    """The cost is largest on the seed on which the baseline did best: the pair stands out, and its runs are to be seen."""
-    none, worse = [2.0, 2.02, 1.82], [2.02, 2.041, 2.02]
-    made = study({"validation_loss": {"none": none, "layernorm": worse}})
-    (decided,) = decide(made).verdicts
-    words = plain(verdict_words(made, decided).recommendation)
-    assert decided.reason == "bad-runs"
-    assert "most on seed 3. Look at the runs of both arms on seed 3." in words
-
-
-def test_a_seed_that_is_like_the_others_is_not_blamed():
-    """The largest of five differences hides a loss by a little: with .0395 in its place it would be shown."""
-    none = [2.0, 2.02, 1.99, 2.01, 2.0]
-    made = study({"validation_loss": {"none": none, "layernorm": [a + b for a, b in zip(none, DRIFTING, strict=True)]}})
-    (decided,) = decide(made).verdicts
-    words = verdict_words(made, decided)
-    assert decided.reason == "bad-runs"
-    told = [line.text for line in told_once([(decided, words.reasons)])]
-    assert plain(" ".join(told)).endswith(
-        "layernorm is worse on average, but by amounts too unequal to show it. With differences of at most 0.0395 nats/token "
-        "it would be shown worse, and larger ones must not help the variant."
-    )
-    assert "seed 4" not in f"{told} {words.recommendation} {answer(made, decide(made))}"
-
-
-def test_most_seeds_do_not_stand_out():
-    """Two of three differences hide the loss: that they vary is true, that some stand out is not."""
-    none, costs = [2.0, 2.02, 1.99], [0.045, 0.040, 0.012]
-    made = study({"validation_loss": {"none": none, "layernorm": [a + b for a, b in zip(none, costs, strict=True)]}})
-    verdict = decide(made)
-    (decided,) = verdict.verdicts
-    assert gather(made, "layernorm", decided.regime).bad_runs == (1, 2)
-    words = plain(verdict_words(made, decided).recommendation)
-    assert "is worse on all 3 seeds, but by amounts too unequal to show it." in words
-    assert "Look at" not in words
-    assert "the differences vary too much between seeds to show it" in plain(answer(made, verdict))
-
-
-def test_a_baseline_of_that_name_is_named_once():
-    assert [the_baseline(name) for name in ("none", "baseline")] == ["the baseline (none)", "the baseline"]
-
-
-def test_what_is_true_of_several_arms_is_told_once():
-    """Both arms are worse for the same bad run: one reason, one recommendation, and a span where their spreads differ."""
-    none = [2.0, 2.02, 1.99]
-    worse = {"layernorm": [0.02, 0.021, 0.2], "rmsnorm": [0.02, 0.021, 0.21]}
-    values = {name: [a + b for a, b in zip(none, costs, strict=True)] for name, costs in worse.items()}
-    made = study({"validation_loss": {"none": none, **values}})
-    verdict = decide(made)
-    reasons = told_once((decided, verdict_words(made, decided).reasons) for decided in verdict.verdicts)
-    assert [(names_of(told.verdicts, verdict.verdicts), told.text[:31]) for told in reasons] == [
-        ("layernorm", "With differences of at most 0.0"),
-        ("rmsnorm", "With differences of at most 0.0"),
-        ("layernorm and rmsnorm", "Each is worse on all 3 seeds, b"),
-    ]
-    (line,) = recommendations(made, verdict)
-    assert line.startswith("layernorm and rmsnorm: Keep the baseline (none) for now. Each is worse on all 3 seeds")
-    assert line.count("A new study of") == 1
-    needs = [decided.needs.seeds_for_difference for decided in verdict.verdicts]
-    assert f"A new study of {min(needs):,} to {max(needs):,} fresh seeds" in line
-
-
-def test_doubts_about_fitted_rates_are_told_as_a_span_and_a_regime_that_variants_share_once():
-    found = [
-        made_comparison(variant=name, regime=regime).model_copy(update={"doubt": doubt})
-        for regime in ("default", "tuned")
-        for name, doubt in (("relu", 0.056), ("gelu", 0.031), ("silu", 0.041))
-    ]
-    made = made_analysis(*found, variants=("none", "relu", "gelu", "silu"), regimes=("default", "tuned"))
-    verdicts = [
-        decided.model_copy(update={"needs": Needs(need=Need.CLOSER_RATES)})
-        for decided in decide(made).verdicts
-        if decided.regime == "tuned"
-    ]
-    every = decide(made).verdicts
-    first, _ = needs_told_once(made, verdicts)
-    assert "may be off by 0.031 to 0.056, more than the smallest" in plain(first.text)
-    assert names_of(first.verdicts, every) == "relu, gelu and silu (tuned)"
-    assert names_of([*first.verdicts, every[0]], every) == "relu (tuned, default); gelu and silu (tuned)"
-
-
-def test_where_another_variant_is_used_nobody_is_told_not_to_use_each():
-    none = arms(0.0)["none"]
-    unclear = [loss + 0.02 * (-1) ** place for place, loss in enumerate(none)]
-    better = arms(-0.05)["layernorm"]
-    made = study({"validation_loss": {"none": none, "muon": better, "relu": unclear, "gelu": unclear}})
-    lines = recommendations(made, decide(made))
-    assert any(line.startswith("relu and gelu: Undecided; do not use them for now.") for line in lines)
-
-
-def test_a_cost_is_held_to_a_margin_only_where_one_is_registered():
-    values = {"validation_loss": arms(0.05), "token_ece": arms(0.05)}
-    guard = Criterion(metric="token_ece", role="guard", margin=0.01)
-    text = plain(words_of(values, criteria=(LOSS, guard)).trade_off)
-    assert re.search(
-        r"Validation loss: costs at most 0\.05\d+ nats/token \(.*?\), more than the smallest effect that", text
-    )
-    assert re.search(r"Token ECE: costs at most 0\.05\d+ \(.*?\), more than the registered margin of 0\.01\.", text)
-
-
-def test_a_reason_that_was_told_is_not_repeated_in_the_recommendation():
-    made = study({"validation_loss": arms(-0.05, n=5)})
-    verdict = decide(made)
-    (decided,) = verdict.verdicts
-    reasons = verdict_words(made, decided).reasons
-    assert "Not shown: equal stability (" in str(reasons)
-    alone, beside = (
-        recommendations(made, verdict, told)[0] for told in (None, {(decided.variant, decided.regime): reasons})
-    )
-    assert "Not shown: equal stability (" in alone
-    assert "Not shown" not in beside
-    assert beside.startswith("layernorm: Adopt layernorm provisionally")
-
-
-def test_a_word_of_a_sentence_is_not_taken_for_a_variant_of_that_name():
-    values = arms(0.05)
-    made = study({"validation_loss": {"none": values["none"], "loss": values["layernorm"], "rms": values["layernorm"]}})
-    verdicts = decide(made).verdicts
-    (reason,) = told_once((decided, verdict_words(made, decided).reasons) for decided in verdicts)
-    assert reason.text.startswith("Worse: validation loss ")
-    assert names_of(reason.verdicts, verdicts) == "loss and rms"
-
-
-def test_what_is_true_of_one_arm_alone_keeps_its_name():
-    made = study({"validation_loss": {name: arms(0.05)["none"] for name in ("none", "relu", "relu-2")}})
-    told = told_once(
-        (decided, Sentences((f"{decided.variant} diverged.", own), ("Each diverged.", own)))
-        for decided, own in zip(decide(made).verdicts, ("So did relu-2.", "So did none."), strict=True)
-    )
-    assert [([v.variant for v in line.verdicts], line.text) for line in told] == [
-        (["relu"], "So did relu-2."),
-        (["relu-2"], "So did none."),
-        (["relu", "relu-2"], "Each diverged."),
-    ]
-
-
 def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
     few = [
         *(
@@ -310,12 +129,6 @@ def test_speeds_are_told_as_the_family_of_their_own_that_they_are():
     assert _families(made_analysis(*others, speed)).endswith("false discovery rate; speeds, a family of their own.")
 
 
-def test_one_run_that_is_missing_is_one_run():
-    values = {"validation_loss": arms(-0.05, n=5)}
-    words = words_of(values, endings={"none": ".....", "layernorm": ".m..."})
-    assert "Finish the run of layernorm on seed 2, and analyze again." in words.recommendation
-
-
 def test_numbers_of_pairs_with_one_coverage_are_told_together():
     some = [
         Caveat(CaveatCode.UNDERCOVERAGE, "bca", {"n": n, "level": 0.95, "covers": covers})
@@ -323,14 +136,6 @@ def test_numbers_of_pairs_with_one_coverage_are_told_together():
     ]
     (text,) = other_methods(some)
     assert "covers about 94 % over 30 to 39 pairs and 90 % over 10 pairs (" in plain(text)
-
-
-def test_a_reason_begins_with_a_capital_unless_that_is_the_variants_name():
-    made = study({"validation_loss": {"none": arms(-0.3)["none"], "better": arms(-0.3)["layernorm"]}})
-    assert verdict_words(made, decide(made).verdicts[0]).why.startswith("Better: validation loss")
-    worse = {"none": [2.0, 2.02, 1.99], "layernorm": [2.02, 2.041, 2.19]}
-    made = study({"validation_loss": worse})
-    assert verdict_words(made, decide(made).verdicts[0]).why.startswith("layernorm is worse on all 3 seeds")
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0042, "+0.4 %"), (-0.00003, "−0.003 %"), (0.5, "+50 %")])

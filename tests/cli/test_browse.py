@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.verdict import Answer
 from ablationlab.study.load import load_study
 from ablationlab.study.starter import DEFAULTS, starter, study_schema
 from analysis.builder import build, study
@@ -170,7 +171,7 @@ def test_schema_prints_itself_or_writes_a_file(command, tmp_path):
 # --- ls ---------------------------------------------------------------------------------------------------
 
 
-def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_path, results):
+def test_ls_shows_results_with_their_answers_and_studies_without(command, tmp_path, results):
     (tmp_path / "studies").mkdir()
     for name in ("quick", "winners"):
         shutil.copy(STUDIES / f"{name}.toml", tmp_path / "studies")
@@ -183,7 +184,7 @@ def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_pa
     assert code == 0
     line = next(line for line in printed.splitlines() if line.startswith("results/built"))
     assert "10 of 10" in line
-    assert line.endswith("layernorm: adopt provisionally")
+    assert line.endswith("better: layernorm")
     counts = {line.split()[0]: line.split()[1] for line in printed.splitlines() if line.startswith("studies/")}
     assert counts["studies/quick.toml"] == "9"
     assert counts["studies/winners.toml"] == "378", "7 variants on 8 seeds, and the runs of the sweep"
@@ -348,22 +349,23 @@ def test_a_folder_with_other_settings_is_refused_by_the_keys_that_differ(command
     assert ResultsFolder(results).plan.read_bytes() == before
 
 
-def test_ls_names_few_verdicts_and_counts_many(monkeypatch):
+def test_ls_names_few_answers_and_counts_many(monkeypatch):
     from types import SimpleNamespace
 
     from ablationlab.report.terminal import browse
 
     monkeypatch.setattr(browse, "decided_again", lambda results: results)
 
-    def told(decisions, regimes=("default",)):
+    def told(answers, regimes=("default",)):
         verdicts = [
-            SimpleNamespace(variant=f"v{number}", regime=regime, decision=decision)
+            SimpleNamespace(variant=f"v{number}", regime=regime, answer=answer)
             for regime in regimes
-            for number, decision in enumerate(decisions)
+            for number, answer in enumerate(answers)
         ]
         whole = {"stale": (), "reader": SimpleNamespace(damage={})}
-        return browse._decisions(SimpleNamespace(regimes=regimes, verdict=SimpleNamespace(verdicts=verdicts), **whole))
+        return browse._answers(SimpleNamespace(regimes=regimes, verdict=SimpleNamespace(verdicts=verdicts), **whole))
 
-    assert told(["tie", "adopt", "tie"]) == "v0, v2: tie; v1: adopt"
-    assert told(["tie", "adopt"], ("a", "b")) == "v0 (a), v0 (b): tie; v1 (a), v1 (b): adopt"
-    assert told(["tie", "adopt", "tie"], ("a", "b")).replace("\N{NO-BREAK SPACE}", " ") == "tie (4), adopt (2)"
+    same, better = Answer.SAME, Answer.BETTER
+    assert told([same, better, same]) == "same: v0, v2; better: v1"
+    assert told([same, better], ("a", "b")) == "same: v0 (a), v0 (b); better: v1 (a), v1 (b)"
+    assert told([same, better, same], ("a", "b")).replace("\N{NO-BREAK SPACE}", " ") == "same (4), better (2)"

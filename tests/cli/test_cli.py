@@ -21,6 +21,7 @@ from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result
 from ablationlab.records.settings import PRESETS
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.verdict import Answer
 from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
 
@@ -511,7 +512,10 @@ def test_run_trains_every_run_and_reports_each_arm(trained):
         assert 0 < loss < 10
     assert "Ledger: 4 variant-baseline pairs match" in trained.output
     assert re.search(r"^rmsnorm +\d\.\d+ ± \d", trained.output, re.MULTILINE)
-    assert trained.output.index("Every arm against none") < trained.output.index("Verdict on")
+    arms, answers = trained.output.split("Every variant against none.")  # the answers stand there once
+    assert "Every arm against none." in arms
+    assert not any(answer.said in arms for answer in Answer)
+    assert re.search(rf"^rmsnorm .* ({'|'.join(answer.said for answer in Answer)})", answers, re.MULTILINE)
 
 
 def test_run_again_trains_nothing_and_tells_the_same(cli, trained):

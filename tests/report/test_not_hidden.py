@@ -1,18 +1,16 @@
-"""What speaks against an arm, and what is no evidence, is told wherever the good news is: page, paper and answer."""
+"""What speaks against an arm, and what is no evidence, is told wherever the good news is: page and paper."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 
 import numpy as np
 import pytest
 
 from ablationlab.analysis import TableOptions, analyze, read_table
-from ablationlab.analysis.answer import answer, answers, verdict_sentence
 from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.wording import power_level, recommendations
+from ablationlab.analysis.wording import power_level
 from ablationlab.core.format import plain
 from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, Sensitivity, TaskSensitivity
 from ablationlab.records.metrics import METRICS
@@ -99,22 +97,6 @@ def traded(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Results.open(folder)
 
 
-def test_what_a_variant_to_use_costs_in_another_metric_is_part_of_the_answer(traded: Results):
-    analysis, verdict = traded.analysis, traded.verdict
-    assert answers(analysis, verdict)[0].startswith("For now use b, c or e: ")
-    assert "and e is worse by 0.04889 in val acc" in answers(analysis, verdict)[0]
-    alone = next(decided for decided in verdict.verdicts if decided.variant == "e")
-    assert "and it is worse by 0.04889 in val acc." in verdict_sentence(analysis, verdict, alone)[1]
-    assert any(
-        line.startswith("e: ") and "But e is worse in val acc (−0.04889): weigh that." in line
-        for line in recommendations(analysis, verdict)
-    )
-    untold = analysis.model_copy(update={"source": "records", "ledger": None})
-    family = {name: dataclasses.replace(metric, family="task-scores") for name, metric in analysis.metrics.items()}
-    untold = untold.model_copy(update={"metrics": family})
-    assert "val acc" not in answer(untold, verdict)  # nobody gave it to that study
-
-
 def test_the_accuracy_of_a_table_stands_in_the_first_table(traded: Results):
     rows = list(csv.DictReader(io.StringIO(ablation_table(traded.analysis, traded.verdict).csv())))
     means = {c.variant: c.variant_mean for c in traded.analysis.comparisons if c.metric == "val_acc"}
@@ -123,14 +105,12 @@ def test_the_accuracy_of_a_table_stands_in_the_first_table(traded: Results):
     assert "Accuracy: val acc." in table.markdown()
 
 
-def test_the_paper_tells_a_loss_of_accuracy_first_and_what_it_leaves_out(traded: Results, tmp_path):
+def test_the_paper_tells_a_loss_of_accuracy_first_and_what_it_leaves_out(traded: Results):
     text = said(document_of([traded], {}))
     where = text.index("With e, val acc is 0.04889 lower")
     assert where < text.index("With b and c, val acc is ")
     assert "With d, val acc" not in text
     assert "One more comparison of accuracy, which the appendix has, is shown better." in text
-    several = said(document_of([traded, made(tmp_path, question="Another?")], {}))
-    assert "e is worse in val acc (−0.04889, exploratory)." in several
 
 
 def test_power_is_told_at_the_level_that_it_was_computed_at_and_with_the_doubt_of_fitted_rates(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,9 @@ import pytest
 
 import ablationlab
 import warm
-from ablationlab.analysis.wording import DECISIONS
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, UnknownNameError
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.verdict import Verdict
+from ablationlab.records.verdict import VariantVerdict, Verdict
 from ablationlab.study.load import load_study, parse_study
 from conftest import corpus_text, torch_as_it_was
 
@@ -135,11 +135,14 @@ def test_frames_hold_the_records(trained):
     deltas = {one["id"]: one["delta"] for one in analysis["comparisons"]}
     assert dict(zip(results.comparisons["id"], results.comparisons["delta"], strict=True)) == deltas
     assert len(results.pairs) == sum(len(one["pairs"]) for one in analysis["comparisons"])
-    assert set(results.verdicts["variant"]) == {"layernorm", "rmsnorm"}
+    answers = dict(zip(results.verdicts["variant"], results.verdicts["answer"], strict=True))
+    assert answers.keys() == {"layernorm", "rmsnorm"}
+    assert list(results.verdicts) == list(VariantVerdict.model_fields)
     assert results.items.empty
     assert results.probes.empty
     for verdict in results.results.verdict.verdicts:
-        assert f"\n{verdict.variant}: {DECISIONS[verdict.decision]}." in repr(results)
+        assert answers[verdict.variant] == verdict.answer
+        assert re.search(rf"^{verdict.variant} .*{re.escape(verdict.answer.said)}", repr(results), re.MULTILINE)
 
 
 def test_the_display_escapes_what_files_hold(trained, tmp_path):

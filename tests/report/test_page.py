@@ -15,13 +15,16 @@ import pytest
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results, Run
+from ablationlab.records.verdict import Answer, WithoutSeed
 from ablationlab.report.charts import curves
 from ablationlab.report.charts.theme import DARK_OF
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page.build import SECTIONS, page_html, write_page
 from ablationlab.report.page.design import _budgets, runs_words, strip
 from ablationlab.report.page.embed import by_column, json_for_script, packed, policy
+from ablationlab.report.page.verdicts import linked_answers
 from ablationlab.report.tables import write_tables
+from ablationlab.report.tables.answers import answer_line
 from analysis.builder import HYPOTHESES, build, outcome, seal_again, study
 from report.maker import full, made, sweep, unfolded
 
@@ -180,7 +183,9 @@ def test_selecting_a_variant_and_a_seed_reaches_charts_and_tables(small_seen: An
         "#comparisons-table > tbody:not([hidden])", "all => all.map(one => one.dataset.variant)"
     )
     assert set(rows) == {"layernorm"}
-    assert page.locator(".verdict:not([hidden])").count() == 1
+    judged = page.locator("#verdict tbody tr:not([hidden])")
+    assert judged.evaluate_all("all => all.map(one => one.dataset.variant)") == ["layernorm"]
+    assert page.locator("#verdict .picture:not([hidden])").count() == 1
     page.locator("[data-pick=seeds][value='2']").click()
     page.wait_for_selector("""body[data-selected*='"seeds":["1","3","4"]']""", state="attached")
     assert page.locator("#comparisons-table .c-delta").all_text_contents() == statistics
@@ -348,7 +353,7 @@ def test_a_single_seed_can_be_followed_under_the_pointer(small_seen: Any):
 
 def test_numbers_lead_to_where_they_come_from(small_seen: Any, small: Path):
     page = small_seen.page
-    link = page.locator(".verdict .facts a").first
+    link = page.locator("#verdict td.c-delta a").first
     target = link.get_attribute("href")
     link.click()
     detail = page.locator(f"{target}-more")
@@ -514,12 +519,64 @@ def test_the_page_names_the_learning_rate(tmp_path: Path):
     assert "to 0.03" in " ".join(note for *_, note in strip(results))
 
 
+def test_every_answer_stands_with_its_sign_in_the_table_and_with_its_names_in_one_line(tmp_path: Path):
+    results = made(tmp_path)
+    assert results.verdict is not None
+    text = page_html(results, tmp_path)
+    table = text[text.index('<section id="verdict"') :].partition("</table>")[0]
+    words = re.findall(r'<tr data-variant="(\w+)".*?<td class="c-answer[^>]*>([^<]*)<', table)
+    assert dict(words) == {judged.variant: judged.answer.said for judged in results.verdict.verdicts}
+    (line,) = re.findall(r'<p class="answer" id="answer">([^<]*)</p>', text)
+    assert line == answer_line(results.verdict)
+    for judged in results.verdict.verdicts:
+        assert re.search(rf"\b{judged.answer}: [^.]*\b{judged.variant}\b", line)
+
+
+def test_many_seeds_that_change_an_answer_are_counted(tmp_path: Path):
+    results = made(tmp_path, seeds=list(range(1, 15)))
+    assert results.analysis is not None
+    assert results.verdict is not None
+
+    def told(seeds: int) -> str:
+        others = tuple(WithoutSeed(seed=seed, answer=Answer.UNDECIDED) for seed in range(1, seeds + 1))
+        first = results.verdict.verdicts[0].model_copy(update={"without": others, "left_out": 14})
+        verdict = results.verdict.model_copy(update={"verdicts": (first,)})
+        table = linked_answers(results.analysis, verdict, {}, {})
+        return next(cells[0].text for column, cells in table.printed() if column.key == "without")
+
+    assert told(2) == "1: undecided, 2: undecided"
+    assert told(13) == "13 of 14"
+
+
+def test_names_are_grouped_by_their_answer_and_by_regime_where_there_are_several():
+    def line(*judged: tuple[str, str, Answer], registered: str = "default") -> str:
+        rows = [
+            SimpleNamespace(
+                regime=regime,
+                variant=variant,
+                answer=answer,
+                label="registered" if regime == registered else "exploratory",
+            )
+            for regime, variant, answer in judged
+        ]
+        return answer_line(SimpleNamespace(verdicts=rows))
+
+    one = [("default", "b", Answer.UNDECIDED), ("default", "a", Answer.WORSE), ("default", "muon", Answer.BETTER)]
+    assert line(*one) == "better: muon. worse: a. undecided: b."
+    assert line(*one, ("default", "c", Answer.BETTER)) == "better: muon, c. worse: a. undecided: b."
+    first, second = "default — better: muon. worse: a. undecided: b.", "hot — more stable: a."
+    two = [*one, ("hot", "a", Answer.MORE_STABLE)]
+    assert line(*two) == f"{first}\n{second}"
+    assert line(*two, registered="hot") == f"{second}\n{first}"
+    assert line() == ""
+
+
 def test_the_page_shows_the_hypotheses_of_the_study_and_no_others(tmp_path: Path):
     assert 'aria-label="Hypotheses"' not in page_html(made(tmp_path / "plain"), tmp_path)
     text = page_html(made(tmp_path / "asked", hypotheses=HYPOTHESES[2:]), tmp_path)
-    assert "<b>H1b</b>" in text
-    assert "Stability is restored." in text
-    assert "<b>H0</b>" not in text
+    table = text[text.index('aria-label="Hypotheses"') :].partition("</table>")[0]
+    assert re.findall(r'<th scope="row"[^>]*>([^<]*)</th>', table) == ["H1b"]
+    assert "Stability is restored." in table
 
 
 def test_a_half_finished_study_is_marked_interim(visit: Callable[..., Any], tmp_path: Path):
@@ -529,7 +586,6 @@ def test_a_half_finished_study_is_marked_interim(visit: Callable[..., Any], tmp_
     assert any(text.startswith("Interim: 6 of 10 runs") for text in said)
     page = visit((tmp_path / "report.html").as_uri(), ready=False).page
     assert "Interim: 6 of 10 runs have ended" in page.locator("#interim").inner_text()
-    assert page.locator(".verdict .tag").first.inner_text() == "interim, no inference"
     assert page.locator("#runs-table td", has_text="waiting").count() == 4
 
 
@@ -593,7 +649,7 @@ def test_arms_that_do_not_match_are_refused_on_the_page_too(tmp_path: Path):
     written = make_report(tmp_path, parts=["page"], say=lambda text: None)
     text = written[0].read_text()
     assert "cannot be made from these records" in text
-    assert 'class="verdict"' not in text
+    assert "c-answer" not in re.sub(r"<style>.*?</style>", "", text, flags=re.S)
 
 
 def test_what_is_no_results_folder_is_refused(tmp_path: Path):
@@ -635,7 +691,7 @@ def test_a_table_of_runs_has_a_page(tmp_path: Path):
     analysis.replace(tmp_path / "analysis.json")
     decide(analysis).replace(tmp_path / "verdict.json")
     text = make_report(tmp_path, parts=["page"], say=lambda text: None)[0].read_text()
-    assert "Keep the baseline (a)." in text
+    assert '<p class="answer" id="answer">worse: b.</p>' in text
     assert 'id="runs"' not in text
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from ablationlab.analysis import wording
@@ -24,6 +25,7 @@ from ablationlab.report.table import Cell, Column, Table, latex, markdown
 from ablationlab.report.tables import write_tables
 from ablationlab.report.tables.comparisons import PAGE, comparison_table
 from ablationlab.report.tables.study import hash_table, rate_table, swept_table
+from ablationlab.report.terminal.analysis import answers_view
 from analysis.builder import build, seal_again, study
 from analysis.verdict.maker import comparison as made_comparison
 from report.maker import sweep
@@ -68,7 +70,7 @@ def test_csv_holds_the_analysis_unrounded(tmp_path):
 def test_every_table_is_there_in_both_forms(tmp_path):
     folder = made(tmp_path)
     names = {path.stem for path in (folder / "tables").iterdir()}
-    assert {"verdicts", "arms", "comparisons", "registered", "stability", "criteria", "power", "runs"} <= names
+    assert {"answers", "arms", "comparisons", "registered", "stability", "criteria", "power", "runs"} <= names
     for name in names:
         text = (folder / "tables" / f"{name}.tex").read_text()
         assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
@@ -79,11 +81,29 @@ def test_every_table_is_there_in_both_forms(tmp_path):
             assert len(re.split(r"(?<!\\)&", line)) == columns
 
 
+def test_the_answers_and_the_hypotheses_stand_in_eighty_columns_once(tmp_path):
+    asked = {"name": "H0", "statement": "No norm changes the loss.", "rule": "no-change", "metric": "validation_loss"}
+    regimes = {"hot": {"training": {"lr": 0.01}}}
+    folder = made(tmp_path, made=study(variants=["none", "layernorm", "rmsnorm"], regimes=regimes, hypotheses=[asked]))
+    results = Results.open(folder)
+    console = Console(width=80, file=io.StringIO(), record=True)
+    for part in answers_view(results.analysis, results.verdict):
+        console.print(part)
+    lines = console.export_text().splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    for judged in results.verdict.verdicts:
+        rows = [line for line in lines if line.split()[:2] == [judged.variant, judged.regime]]
+        assert [judged.answer.said in row for row in rows] == [True]
+    assert [line for line in lines if line.startswith("H0 ") and line.endswith(results.verdict.hypotheses["H0"].status)]
+    stored = {(row["variant"], row["regime"]): row["answer"] for row in rows_of(folder / "tables" / "answers.csv")}
+    assert stored == {(judged.variant, judged.regime): judged.answer for judged in results.verdict.verdicts}
+
+
 def test_statistics_md_tells_the_whole_analysis(tmp_path):
     folder = made(tmp_path)
     text = (folder / "statistics.md").read_text()
     analysis = Results.open(folder).analysis
-    for heading in ("Verdict", "Criteria", "Registered comparisons", "Stability", "Power", "Every pair"):
+    for heading in ("Answers", "Criteria", "Registered comparisons", "Stability", "Power", "Every pair"):
         assert f"\n## {heading}" in text
     assert "## Hypotheses" not in text
     for comparison in analysis.comparisons:

@@ -14,7 +14,7 @@ from ablationlab.study.differences import study_differences
 from ablationlab.study.ledger import planned_inputs
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
-from ablationlab.study.variants import VARIANTS, Variant, variants_of
+from ablationlab.study.variants import VARIANTS, Variant, is_baseline_again, variants_of
 
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=8, vocabulary=11)
 FRONTS = {
@@ -198,7 +198,6 @@ BAD = [
     ({"x": {"from": "rmsnrm"}}, "variants.x.from", "did you mean 'rmsnorm'?"),
     ({"x": {"modle": {}}}, "variants.x.modle", "did you mean 'model'?"),
     ({"x": {"about": "nothing"}}, "variants.x", "changes nothing; write what it changes, such as training."),
-    ({"x": {}}, "variants.x", "its table is empty, and no known variant has this name; write what it changes"),
     ({"rmsnrm": {}}, "variants.rmsnrm", "did you mean 'rmsnorm'?"),
     ({"x": {"model": {"preset": "gpt2-small"}}}, "variants.x.model.preset", "write its settings"),
     ({"layernorm": {"model": {"tied": False}}}, "variants.layernorm", "is a known variant"),
@@ -214,15 +213,12 @@ def test_a_mistake_in_a_table_is_named_where_it_is_written(study_table, tables, 
     assert text in {problem.key: str(problem) for problem in caught.value.problems}[key]
 
 
-def test_an_empty_table_of_the_baseline_is_told_what_makes_it_one(study_table):
-    with pytest.raises(StudyError) as caught:
-        parse_study(study_table({"baseline": "plain", "variants": {"plain": {}, "rmsnorm": {}}}))
-    (problem,) = caught.value.problems
-    assert problem.key == "variants.plain"
-    assert 'for the study\'s own settings, write about = "what it is"' in str(problem)
-    told = {"plain": {"about": "what it is"}, "rmsnorm": {}}
-    study = parse_study(study_table({"baseline": "plain", "variants": told}))
+def test_an_empty_table_is_the_studys_own_settings_once_more(study_table):
+    study = parse_study(study_table({"baseline": "plain", "variants": {"plain": {}, "again": {}, "rmsnorm": {}}}))
     assert variants_of(study)["plain"].table.settings == {}
+    assert [name for name in study.variants if is_baseline_again(study, name)] == ["again"]
+    changed = parse_study(study_table({"baseline": "layernorm", "variants": {"layernorm": {}, "plain": {}}}))
+    assert not is_baseline_again(changed, "plain")
 
 
 def test_the_words_of_none_are_true_of_every_study():

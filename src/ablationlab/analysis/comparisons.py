@@ -17,6 +17,7 @@ from math import exp, log
 from statistics import fmean, median, stdev
 from typing import Any, Final, Literal, TypeVar
 
+from ablationlab.analysis.costs import T_TESTS, interval_at, with_claims
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.looks import at_look, deciding_at_look
@@ -41,20 +42,17 @@ from ablationlab.records.settings import Criterion
 from ablationlab.stats import (
     Caveat,
     CaveatCode,
-    Interval,
     PairedComparison,
     compare,
     compare_unpaired,
     family_inference,
     gatekeep,
-    paired_t_interval,
 )
-from ablationlab.stats._common import MINIMUM_PAIRS, complement
+from ablationlab.stats._common import complement
 from ablationlab.stats.comparison import as_ratio
-from ablationlab.stats.families import deciding_interval
 from ablationlab.stats.results import FamilyMember, Transform
-from ablationlab.stats.simulation import brief_inference
-from ablationlab.stats.tuned import beyond_doubt, sure_bounds, sure_p, widened
+from ablationlab.stats.simulation import BRIEF_RESAMPLES, brief_inference
+from ablationlab.stats.tuned import beyond_doubt, sure_p, widened
 
 RESAMPLES: Final = 10_000
 EXPLORATORY: Final = "exploratory"
@@ -69,8 +67,6 @@ _CORRECTIONS: Final[Mapping[Role | None, str]] = {
 Standing = Literal["registered", "stated", "exploratory"]
 #: What a criterion says in the unit of the tested scale.
 _IN_UNITS: Final = ("smallest_effect", "margin")
-#: Tests whose interval is that of Student's t; at a planned look `looks.deciding_at_look` turns it into the repeated one.
-T_TESTS: Final = ("paired-t", SEQUENTIAL_TEST)
 #: (seed, variant's value, reference's value)
 Pairs = list[tuple[Seed, float, float]]
 
@@ -226,11 +222,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     doubt = sum(dataset.doubts.get(arm, 0.0) for arm in planned.arms)
     if pairs:
         if dataset.brief:
-            looked_at = dataset.look is not None
-            with_pairs = looked_at or bool(diverged) or planned.role in ("primary", "guard", "secondary")
-            numbers = _brief_numbers(
-                planned.criterion, pairs, transform, doubt, looked_at=looked_at, with_pairs=with_pairs
-            )
+            numbers = _brief_numbers(planned.criterion, pairs, transform, doubt)
         else:
             result = _computed(planned, pairs, transform, promised, doubt)
             numbers = _numbers(result, pairs)
@@ -278,7 +270,7 @@ def _recorded(
     numbers = {"interval": criterion.interval, "test": criterion.test} | numbers
     tests = numbers.get("tests")
     make = Comparison.model_construct if dataset.brief else Comparison
-    return make(
+    made = make(
         id=planned.id,
         metric=planned.metric.name,
         task=planned.task,
@@ -307,6 +299,7 @@ def _recorded(
         caveats=tuple(caveats),
         **numbers,
     )
+    return with_claims(made, resamples=BRIEF_RESAMPLES if dataset.brief else RESAMPLES)
 
 
 def _averaged(dataset: Dataset, planned: PlannedComparison) -> tuple[ComparedTask, ...]:
@@ -405,8 +398,8 @@ def paired(dataset: Dataset, planned: PlannedComparison) -> tuple[Pairs, list[Mi
     pairs: Pairs = []
     missing = []
     for seed in dataset.seeds_of(planned.regime):
-        if dataset.source == "table" and seed not in variant and seed not in reference:
-            continue  # a table says nothing of what was planned
+        if dataset.source == "table" and (seed not in variant or seed not in reference):
+            continue  # a table says nothing of what was planned: the seeds that both have are compared
         unknown = absent(Absence.NOT_RECORDED)
         a, b = variant.get(seed, unknown), reference.get(seed, unknown)
         for arm, value in ((planned.variant, a), (planned.reference, b)):
@@ -440,7 +433,7 @@ def _beyond(pairs: Pairs, transform: Transform, doubt: float) -> Pairs:
 def _sure_effect(criterion: Criterion, doubt: float) -> float | None:
     """The smallest effect, less what may be doubted: equivalence is to hold whatever the doubt hides."""
     effect = criterion.smallest_effect
-    return None if effect is None else sure_bounds((-effect, effect), doubt)[1]
+    return None if effect is None or effect <= doubt else effect - doubt
 
 
 def _computed(
@@ -461,19 +454,8 @@ def _computed(
     )
 
 
-def _brief_numbers(
-    criterion: Criterion,
-    pairs: Pairs,
-    transform: Transform,
-    doubt: float,
-    *,
-    looked_at: bool = False,
-    with_pairs: bool = False,
-) -> dict[str, Any]:
-    """What decides, and nothing else: the registered interval and test, and equivalence.
-
-    *looked_at*: by a planned look, which makes its own of pairs and spread. *with_pairs*: what follows needs them.
-    """
+def _brief_numbers(criterion: Criterion, pairs: Pairs, transform: Transform, doubt: float) -> dict[str, Any]:
+    """What decides, and nothing else: the registered interval and test, and equivalence."""
     deltas = _deltas(pairs, transform)
     decided = brief_inference(
         deltas,
@@ -494,13 +476,11 @@ def _brief_numbers(
         interval, test = widened(interval, doubt), sure_p(sure.test, deltas, doubt)
     return {
         "delta": decided.interval.estimate,
-        # Without pairs no interval is made for the corrected level, which decides nothing.
         "pairs": tuple(
             Pair.model_construct(seed=seed, variant=a, reference=b, delta=delta)
             for (seed, a, b), delta in zip(pairs, deltas, strict=True)
-            if with_pairs or criterion.test != "paired-t" or len(pairs) < MINIMUM_PAIRS
         ),
-        **({"delta_sd": stdev(deltas)} if looked_at and len(deltas) > 1 else {}),
+        "delta_sd": stdev(deltas) if len(deltas) > 1 else None,
         "intervals": {criterion.interval: interval},
         "tests": {criterion.test: test},
         "equivalence": decided.equivalence,
@@ -640,12 +620,9 @@ def _decided(
     return adjusted
 
 
-def _member(comparison: Comparison | Unmeasured) -> tuple[list[float] | None, float | None]:
-    """The deltas it tests and its p; an unpaired comparison has no deltas, and `_judged` makes its interval."""
-    if isinstance(comparison, Unmeasured):
-        return None, None
-    deltas = beyond_doubt([pair.delta for pair in comparison.pairs], comparison.doubt)
-    return deltas or (None if comparison.p is None else [0.0]), comparison.p
+def _member(comparison: Comparison | Unmeasured) -> tuple[None, float | None]:
+    """Its p; `_judged` makes its interval, at the level that its family leaves it."""
+    return None, None if isinstance(comparison, Unmeasured) else comparison.p
 
 
 _STANDINGS: Final = ("primary", "secondary", "guard", "stability", None)
@@ -669,61 +646,40 @@ def _shared_tests(comparisons: Sequence[Comparison], sources: Mapping[str, str])
     return shares
 
 
-def _sharing(comparison: Comparison, tested: Comparison) -> Comparison:
+def _sharing(comparison: Comparison, source: Comparison) -> Comparison:
     """The comparison with the p and the outcome of the one whose test it shares, and the interval at its level."""
     if comparison.p is None:
         return comparison
-    outcome = tested.outcome
-    if outcome in ("better", "worse") and comparison.direction != tested.direction:
+    outcome = source.outcome
+    if outcome in ("better", "worse") and comparison.direction != source.direction:
         outcome = "different" if comparison.direction is None else _other(outcome)
     update = {
-        "p": tested.p,
-        "p_adjusted": tested.p_adjusted,
-        "correction": tested.correction,
-        "family": tested.family,
-        "family_size": tested.family_size,
+        "p": source.p,
+        "p_adjusted": source.p_adjusted,
+        "correction": source.correction,
+        "family": source.family,
+        "family_size": source.family_size,
         "outcome": outcome,
-        "shares_test_of": tested.id,
-        "deciding": None if tested.deciding is None else _interval(comparison, complement(tested.deciding.level)),
+        "shares_test_of": source.id,
+        "deciding": None if source.deciding is None else interval_at(comparison, complement(source.deciding.level)),
     }
     return comparison.model_copy(update=update)
-
-
-def _interval(comparison: Comparison, alpha: float) -> Interval:
-    """The deltas that the registered test does not reject at *alpha*."""
-    deltas = [pair.delta for pair in comparison.pairs]
-    if comparison.design == "unpaired":
-        samples = [
-            [run.value for run in comparison.runs if run.arm == arm]
-            for arm in (comparison.variant, comparison.reference)
-        ]
-        return compare_unpaired(*samples, level=complement(alpha), transform=comparison.transform).interval
-    if comparison.test in T_TESTS:
-        return widened(paired_t_interval(deltas, level=complement(alpha)), comparison.doubt)
-    rng = stream(0, "analysis", comparison.id, "deciding")
-    rejected = comparison.p is not None and comparison.p <= alpha
-    sure = beyond_doubt(deltas, comparison.doubt)
-    interval = deciding_interval(sure, test=comparison.test, alpha=alpha, rejected=rejected, rng=rng)
-    return widened(interval, comparison.doubt, comparison.delta)
 
 
 def _other(outcome: Outcome) -> Outcome:
     return "worse" if outcome == "better" else "better"
 
 
-def _judged(comparison: Comparison, member: FamilyMember, tested: int, correction: str, intervals: bool) -> Comparison:
+def _judged(comparison: Comparison, member: FamilyMember, size: int, correction: str, intervals: bool) -> Comparison:
     gated = comparison.role == "secondary" and member.level == 0 and comparison.p is not None
-    interval = member.interval
-    if interval is not None and comparison.test not in T_TESTS:
-        interval = _interval(comparison, member.level) if intervals else None
-    elif interval is not None:
-        interval = widened(interval, comparison.doubt, comparison.delta)
+    asked = comparison.p is not None and member.p_adjusted is not None and member.level > 0
+    made = asked and (intervals or comparison.test in T_TESTS) and (bool(comparison.pairs) or bool(comparison.runs))
     update = {
         "p_adjusted": None if gated else member.p_adjusted,
         "correction": correction,
-        "family_size": tested,
+        "family_size": size,
         "outcome": "gated" if gated else _outcome(comparison, member.p_adjusted),
-        "deciding": interval,
+        "deciding": interval_at(comparison, member.level) if made else None,
     }
     return comparison.model_copy(update=update)
 
@@ -735,4 +691,6 @@ def _outcome(comparison: Comparison, p: float | None) -> Outcome:
         return "not-shown"
     if comparison.direction is None:
         return "different"
+    if comparison.cost is not None and comparison.cost.claim is not None:
+        return comparison.cost.claim
     return "better" if (comparison.delta < 0) == (comparison.direction == "lower") else "worse"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
@@ -39,9 +39,7 @@ from ablationlab.records.settings import (
 )
 from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
-
-#: Beyond this no sum of squares is safe, and the statistics refuse it: the run diverged, as one at infinity did.
-_LARGEST: Final = 1e100
+from ablationlab.stats._common import LARGEST
 
 
 class Arm(NamedTuple):
@@ -75,7 +73,7 @@ def value_or_absent(value: float | None) -> Value:
         return absent(Absence.NOT_RECORDED)
     if not math.isfinite(value):
         return absent(Absence.NOT_FINITE, value=str(value))
-    return float(value) if abs(value) <= _LARGEST else absent(Absence.DIVERGED, value=value)
+    return float(value) if abs(value) <= LARGEST else absent(Absence.BEYOND_RANGE, value=value)
 
 
 def mean_or_absent(values: Sequence[Value]) -> Value:
@@ -106,7 +104,8 @@ class Dataset:
     *registered*: the criteria were sealed before the runs. *own_seeds*: the seeds behind the comparisons of a sweep.
     *sensitivity*: by metric, task and regime, whether it can tell models apart at this scale. *averaged*: by
     metric and regime, the tasks that a macro average is over.
-    *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *added*: variants that joined the
+    *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *budget_unknown*: variants of
+    which, or of the baseline, nothing says how long they trained. *added*: variants that joined the
     study after it was sealed. *look*: the planned look, from 1, that these runs are; None where they are none.
     *doubts*: how far an arm's values may be off, all by the same amount. *brief*: compute only what decides, as simulations
     need it.
@@ -142,6 +141,7 @@ class Dataset:
     averaged: Mapping[tuple[str, str], tuple[ComparedTask, ...]] = field(default_factory=dict)
     unpaired: bool = False
     curves: tuple[TableRun, ...] = ()
+    budget_unknown: tuple[str, ...] = ()
     added: frozenset[str] = frozenset()
     design: Design | None = None
     look: int | None = None

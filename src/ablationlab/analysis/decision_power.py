@@ -16,18 +16,20 @@ from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.metrics import GATED
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Study, primary_criterion, registered_alpha
-from ablationlab.records.verdict import Decision
+from ablationlab.records.verdict import Answer
 from ablationlab.stats import sign_flip_floor
 from ablationlab.study.checks import SIGN_TESTS
 
 STUDIES: Final = 400
 #: True effects, in smallest effects that matter; above 0 is better.
 MULTIPLES: Final = (-2.0, -1.0, 0.0, 1.0, 2.0)
+#: Those at which designs are held against each other; at exactly one smallest effect, half of all estimates are below it.
+JUDGED: Final = (-2.0, 0.0, 2.0)
 SEED_FACTORS: Final = (1, 2, 4)
 ITEM_FACTORS: Final = (2, 4)
 #: A stress regime in which nothing is known: half of the baseline's runs break, and one in twenty of a variant's.
 STRESSED: Final = Instabilities(baseline=0.5, variant=0.05, diverge=True)
-ADOPTED: Final = (Decision.ADOPT, Decision.ADOPT_IN_REGIME, Decision.ADOPT_PROVISIONALLY)
+FOR_IT: Final = (Answer.BETTER, Answer.MORE_STABLE)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class EffectRow:
     regime: str
     multiple: float
     effect: float
-    decisions: Mapping[Decision, float]
+    answers: Mapping[Answer, float]
     seeds: float
 
 
@@ -59,15 +61,15 @@ class ShownRow:
 
 @dataclass(frozen=True)
 class DesignRow:
-    """Another size of the study: *compute* in units of the planned training, decisions in the default regime."""
+    """Another size of the study: *compute* in units of the planned training, answers in the default regime."""
 
     seeds: int
     steps: int | None
     items: int | None
     compute: float
-    adopt: float
-    keep: float
-    tie: float
+    better: float
+    worse: float
+    same: float
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,8 @@ def decision_power(
         effect = multiple * better[primary.metric] * (primary.smallest_effect or 0.0)
         return outcomes(made, spread, {primary.metric: effect}, breaking, hidden)
 
-    powers = {multiple: at(study, sds, multiple) for multiple in dict.fromkeys((*multiples, -1.0, 0.0, 1.0))}
-    regimes = list(dict.fromkeys(regime for regime, _ in powers[0.0].decisions))
+    powers = {multiple: at(study, sds, multiple) for multiple in dict.fromkeys((*multiples, *JUDGED))}
+    regimes = list(dict.fromkeys(regime for regime, _ in powers[0.0].answers))
     effects = tuple(
         EffectRow(
             regime,
@@ -145,11 +147,11 @@ def decision_power(
         for criterion in study.criteria
         if criterion.smallest_effect is not None and criterion.metric in sds
     }
-    designs = [_design(study, None, 1.0, {multiple: powers[multiple] for multiple in (-1.0, 0.0, 1.0)})]
+    designs = [_design(study, None, 1.0, {multiple: powers[multiple] for multiple in JUDGED})]
     for factor in SEED_FACTORS[1:]:
         larger = _with_seeds(study, factor * len(study.seeds))
         compute = _runs(larger) / _runs(study)
-        designs.append(_design(larger, None, compute, {m: at(larger, sds, m) for m in (-1.0, 0.0, 1.0)}))
+        designs.append(_design(larger, None, compute, {m: at(larger, sds, m) for m in JUDGED}))
     planned_steps = study.training.steps if study.training is not None else None
     if other_lengths and planned_steps is None:
         raise StatisticsError(
@@ -162,10 +164,10 @@ def decision_power(
         if primary.metric not in spread:
             raise StatisticsError(f"{other.study}: it has no differences in {primary.metric}, the primary metric")
         breaking = _instabilities(study, other) | dict(unstable or {})
-        rates = {m: at(study, spread, m, breaking, hidden) for m in (-1.0, 0.0, 1.0)}
+        rates = {m: at(study, spread, m, breaking, hidden) for m in JUDGED}
         designs.append(replace(_design(study, None, steps / planned_steps, rates), steps=steps))
     for items, spread in _more_items(sds, primary.metric, pilot):
-        designs.append(_design(study, items, 1.0, {m: at(study, spread, m) for m in (-1.0, 0.0, 1.0)}))
+        designs.append(_design(study, items, 1.0, {m: at(study, spread, m) for m in JUDGED}))
     shown = _shown(study, rows, outcomes(study, sds, sizes))
     return DecisionPower(studies, effects, shown, tuple(designs), chances)
 
@@ -222,8 +224,8 @@ def _instabilities(study: Study, pilot: Analysis | None) -> dict[str, Instabilit
     return chances
 
 
-def _mean(outcomes: Outcomes, regime: str) -> dict[Decision, float]:
-    return {decision: outcomes.share(decision, regime) for decision in Decision}
+def _mean(outcomes: Outcomes, regime: str) -> dict[Answer, float]:
+    return {answer: outcomes.share(answer, regime) for answer in Answer}
 
 
 def _with_seeds(study: Study, count: int) -> Study:
@@ -250,9 +252,9 @@ def _design(study: Study, items: int | None, compute: float, at: Mapping[float, 
         steps=None,
         items=items,
         compute=compute,
-        adopt=sum(at[1.0].share(decision) for decision in ADOPTED),
-        keep=at[-1.0].share(Decision.KEEP_BASELINE),
-        tie=at[0.0].share(Decision.TIE),
+        better=sum(at[2.0].share(answer) for answer in FOR_IT),
+        worse=at[-2.0].share(Answer.WORSE),
+        same=at[0.0].share(Answer.SAME),
     )
 
 

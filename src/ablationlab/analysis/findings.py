@@ -1,4 +1,4 @@
-"""What a study asks besides its verdicts, answered in a sentence each: a publication's results, hypotheses, crossed settings.
+"""What a study asks besides its verdicts, answered in a sentence each: a publication's results, crossed settings.
 
 Each sentence is made from the record that judged it; where there is none, there is no sentence.
 """
@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ablationlab.analysis.interactions import deciding_bounds, simple_effects
-from ablationlab.analysis.wording import ADOPTED, FAILING, capital, listed, name_of, shown_rarer
+from ablationlab.analysis.wording import capital, listed
 from ablationlab.core.format import count_word, counted, difference, level, part, with_unit
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import Analysis, Comparison, InteractionContrast, Interactions, StabilityGain
+from ablationlab.records.analysis import Analysis, InteractionContrast, Interactions
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.replication import DirectionOutcome, ReplicatedDirection, ReplicatedFigure, Replication
 from ablationlab.records.settings import TUNED
-from ablationlab.records.verdict import Decision, HypothesisReason, HypothesisVerdict, Verdict
 
 #: More places than this are counted.
 MOST_PLACES: Final = 4
@@ -131,200 +130,12 @@ def _verb(n: int, verb: str) -> str:
     return f"{verb}s" if n == 1 else verb
 
 
-# --- hypotheses -----------------------------------------------------------------------------------------------
-
-#: Why stability was not put to the test.
-_UNTESTED: Final[Mapping[HypothesisReason, str]] = {
-    HypothesisReason.STABLE_EVERYWHERE: "the baseline is stable in every regime",
-    HypothesisReason.SHARE_NOT_REGISTERED: "the baseline is unstable at some rates of the sweep only",
-    HypothesisReason.STABILITY_UNKNOWN: "the runs' stability is not known",
-}
-
-
-def stability_tested(verdict: Verdict) -> bool:
-    """Whether a hypothesis asks if stability is restored, and the baseline is unstable somewhere: that is the question."""
-    return any(
-        known.rule == "restores-stability" and known.reason not in _UNTESTED for known in verdict.hypotheses.values()
-    )
-
-
-def judged(analysis: Analysis, verdict: Verdict, *, stability: bool) -> list[str]:
-    """A sentence for each hypothesis: about *stability*, or the others; those that one sentence answers share it."""
-    sentences: dict[tuple[str, ...], list[str]] = {}
-    for name, known in verdict.hypotheses.items():
-        if (known.rule == "restores-stability") is stability:
-            text = (
-                tuple(_restores(analysis, verdict, known))
-                if stability
-                else (_judged(analysis, _answered_by(analysis, verdict, known)),)
-            )
-            sentences.setdefault(text, []).append(f"{name} {known.status}")
-    return [
-        sentence
-        for (text, *more), names in sentences.items()
-        for sentence in (f"{text} ({', '.join(names)}).", *(f"{other}." for other in more))
-    ]
-
-
-def _answered_by(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> HypothesisVerdict:
-    """The hypothesis whose sentence says all that this one's would: a change, and that training is smoother besides."""
-    if known.reason is not HypothesisReason.CHANGED or known.metric == analysis.primary:
-        return known
-    whole = (
-        other
-        for other in verdict.hypotheses.values()
-        if (other.reason, other.metric) == (HypothesisReason.WORSE_AND_SMOOTHER, known.metric)
-        and _evidence(analysis, other) == _evidence(analysis, known)
-    )
-    return next(whole, known)
-
-
-def _evidence(analysis: Analysis, known: HypothesisVerdict) -> list[Comparison]:
-    """The comparisons of its own metric that decided."""
-    return [each for each in analysis.comparisons if each.id in known.evidence and each.metric == known.metric]
-
-
-def _judged(analysis: Analysis, known: HypothesisVerdict) -> str:
-    evidence = _evidence(analysis, known)
-    metric = name_of(evidence[0]) if evidence else metric_name(known.metric or "")
-    match known.reason:
-        case HypothesisReason.WORSE_AND_SMOOTHER:
-            if known.metric == analysis.primary:  # that it is worse was said
-                names = list(dict.fromkeys(comparison.variant for comparison in evidence))
-                return f"{listed(names)} {_verb(len(names), 'train')} more smoothly even so"
-            return f"{_outcomes(analysis, evidence)} in {metric}, although training is smoother"
-        case HypothesisReason.CHANGED:
-            return f"{_outcomes(analysis, evidence)} in {metric}"
-        case HypothesisReason.WORSE_NOT_SMOOTHER:
-            return f"{_outcomes(analysis, evidence)} in {metric}, but training is not shown to be smoother"
-        case HypothesisReason.EQUIVALENT:
-            return f"{capital(metric)} does not change by more than the smallest effect that matters"
-        case HypothesisReason.NOT_WORSE:
-            return f"{capital(metric)} is no worse for any variant"
-        case HypothesisReason.NOT_SENSITIVE:
-            return f"{capital(metric)} cannot tell models apart at this scale"
-        case _:
-            return f"Whether {metric} changes stays open"
-
-
-def _outcomes(analysis: Analysis, compared: Sequence[Comparison]) -> str:
-    """``layernorm and rmsnorm are worse``"""
-    clauses = []
-    for outcome, alike in grouped((comparison.outcome, comparison) for comparison in compared).items():
-        names = list(dict.fromkeys(comparison.variant for comparison in alike))
-        regimes = list(dict.fromkeys(comparison.regime for comparison in alike))
-        where = f" {at_places(regimes, analysis.regimes)}" if len(analysis.regimes) > 1 else ""
-        clauses.append(f"{listed(names)} {'are' if len(names) > 1 else 'is'} {outcome}{where}")
-    return listed(clauses)
-
-
-def _restores(analysis: Analysis, verdict: Verdict, known: HypothesisVerdict) -> list[str]:
-    """Where stability is restored, at what cost, and by whom it is not; then where some failures alone are rarer."""
-    if known.reason in _UNTESTED:
-        return [f"Whether stability is restored stays open: {_UNTESTED[known.reason]}"]
-    stability = analysis.stability
-    if stability is None or known.status == "rejected":
-        return ["No variant restores stability where the baseline is unstable"]
-    shaky = [
-        regime for regime in analysis.regimes if (arm := stability.arm(analysis.baseline, regime)) and arm.unstable
-    ]
-    if known.reason != HypothesisReason.RESTORED:
-        undone = known.reason == HypothesisReason.GAIN_UNDONE
-        why = "a gain in stability is shown, but other failures are more frequent" if undone else "no gain is shown"
-        return [f"Whether stability is restored stays open: {why} {at_places(shaky, analysis.regimes)}".rstrip()]
-    parts: list[StabilityGain | Comparison] = [*stability.parts, *stability.gains, *analysis.comparisons]
-    shown = grouped(((part.variant, part.regime), part) for part in parts if part.id in known.evidence)
-    restored, rarer = [], []
-    for (variant, regime), found in shown.items():
-        swept = any(isinstance(part, Comparison) for part in found)  # its share of unstable rates
-        gain = None if swept else shown_rarer(analysis, variant, regime, known.evidence)
-        if gain is None:
-            restored.append((variant, regime))
-        else:
-            rarer.append(gain)
-    costs = [_at_what_cost(verdict, variant, regimes) for variant, regimes in grouped(restored).items()]
-    once = len(costs) > 1 and len(set(costs)) == 1
-    clauses = [
-        f"{variant} restores stability {at_places(regimes, analysis.regimes)}{_of_those(regimes, shaky)}"
-        f"{_fragile(verdict, variant, regimes)}{'' if once or not cost else f', {cost}'}"
-        for (variant, regimes), cost in zip(grouped(restored).items(), costs, strict=True)
-    ]
-    clauses += [f"{'both' if len(costs) == 2 else 'all of this'} {costs[0]}"] if once and costs[0] else []
-    alone = [_rarer(verdict, gain) for gain in rarer]
-    others = [
-        name
-        for name in analysis.variants
-        if name != analysis.baseline and name not in {variant for variant, _ in shown}
-    ]
-    what = "do so" if clauses else "restore stability"
-    more = [f"{listed(others)} {'is' if len(others) == 1 else 'are'} not shown to {what}"] if others else []
-    return ["; ".join(clauses), *more, *alone] if restored else ["; ".join(alone), *more]
-
-
-def _rarer(verdict: Verdict, gain: StabilityGain) -> str:
-    """Where some failures alone are rarer, with the counts, and at what cost."""
-    counts = f"{gain.variant_unstable} of {gain.variant_runs}"
-    of_baseline = f"{gain.reference} {gain.reference_unstable} of {gain.reference_runs}"
-    cost = _at_what_cost(verdict, gain.variant, [gain.regime])
-    where = f"{at_places([gain.regime])} ({counts}, {of_baseline})"
-    return (
-        f"{gain.variant} has fewer runs that {FAILING[gain.failure]} {where}, though "
-        f"not shown to have fewer unstable runs{_fragile(verdict, gain.variant, [gain.regime])}{cost and f', {cost}'}"
-    )
-
-
-def _of_those(regimes: Sequence[str], shaky: Sequence[str]) -> str:
-    if not set(regimes) < set(shaky):
-        return ""
-    those = f"{count_word(len(regimes))} of the {counted(len(shaky), 'regime')}"
-    return f", {those} where the baseline is unstable"
-
-
-def _at_what_cost(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str:
-    """What the verdicts there say of the cost, where they agree."""
-    decisions = {
-        decided.decision for decided in verdict.verdicts if decided.variant == variant and decided.regime in regimes
-    }
-    if decisions == {Decision.TRADE_OFF}:
-        return "at a cost that may exceed the margins"
-    if decisions == {Decision.ADOPT_IN_REGIME}:
-        return "at a cost within the margins"
-    return ""
-
-
-def _fragile(verdict: Verdict, variant: str, regimes: Sequence[str]) -> str:
-    """That leaving out one seed takes the gain away: then the decision there would be none that rests on it."""
-    lost, seeds = 0, 0
-    for decided in verdict.verdicts:
-        if decided.variant == variant and decided.regime in regimes and decided.fragility is not None:
-            others = {
-                other.seed
-                for other in decided.fragility.changes
-                if other.decision not in (Decision.TRADE_OFF, *ADOPTED)
-            }
-            lost, seeds = max((lost, seeds), (len(others), decided.fragility.left_out))
-    if not lost:
-        return ""
-    which = "one" if lost == 1 else f"any one of {count_word(lost)}"
-    return f" (fragile: without {which} of the {count_word(seeds)} seeds it is not shown)"
-
-
 # --- crossed settings -----------------------------------------------------------------------------------------
 
 
 def crossed(analysis: Analysis) -> str:
     """All that is known of the crossed settings, as one text."""
     return " ".join(crossed_effects(analysis))
-
-
-def interacting(analysis: Analysis) -> str:
-    """``The settings architecture and embedding interact``, where that is registered and shown; without a full stop."""
-    crossing = analysis.interactions
-    if crossing is None or crossing.cells:
-        return ""
-    asked = [c for c in crossing.contrasts if c.label == "registered" and c.kind == "interaction"]
-    shown = [contrast for contrast in asked if _is_shown(contrast)]
-    return f"The settings {_interacting_sets(shown)} interact" if shown else ""
 
 
 def _is_shown(contrast: InteractionContrast) -> bool:

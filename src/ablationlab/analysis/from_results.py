@@ -16,6 +16,7 @@ from ablationlab.analysis.readings import readings
 from ablationlab.analysis.stability import EndedRun, ended_run, measured_names, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.metrics import across_tokenizers
 from ablationlab.records.plan import Plan
@@ -93,6 +94,7 @@ def read_results(
         stability=study.stability,
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
         ledger=_ledger(plan, done, checked),
+        budget_unknown=_budget_unknown(plan, done),
         deviations=tuple(_deviations(plan, results, done, study_file, evaluated)),
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
@@ -137,6 +139,19 @@ def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
     if plan.study.trainer is not None:
         return reported_inputs(plan, {run.result.id: run.result for run in done})
     return planned_inputs(plan, pairs)
+
+
+def _budget_unknown(plan: Plan, done: Sequence[EndedRun]) -> tuple[str, ...]:
+    """Variants of which, or of the baseline, a finished run of the user's own trainer says neither tokens nor steps."""
+    if plan.study.trainer is None:
+        return ()  # the ledger has checked it
+    arms = grouped((run.run.variant, run.result) for run in done if run.result.status == "finished")
+
+    def known(name: str) -> bool:
+        runs = [*arms.get(name, ()), *arms.get(plan.study.baseline, ())]
+        return all(run.tokens is not None for run in runs) or all(run.steps > 0 for run in runs)
+
+    return tuple(name for name in plan.study.variants if name != plan.study.baseline and not known(name))
 
 
 def _check_against_plan(plan: Plan, done: Sequence[EndedRun]) -> None:

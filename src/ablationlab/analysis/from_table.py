@@ -12,7 +12,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -32,6 +32,7 @@ from ablationlab.analysis.trackers import (
     unfolded,
 )
 from ablationlab.core.errors import AblationLabError, StatisticsError, TableError, did_you_mean, nearest
+from ablationlab.core.format import setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import (
     Absence,
@@ -61,6 +62,13 @@ _WHOLE = re.compile(r"(-?\d+)\.0*$")
 _NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "diverged"})
 #: Columns that number the steps of a run.
 _STEPS = ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter", "epoch")
+#: Names that say how long a run trained, without what stands before a slash; tokens tell more than steps.
+_BUDGETS: Final[Mapping[str, frozenset[str]]] = {
+    "tokens": frozenset({"tokens", "total_tokens", "train_tokens", "tokens_seen", "num_tokens"}),
+    "steps": frozenset({"step", "steps", "total_steps", "train_steps", "max_steps", "num_steps", "global_step"}),
+}
+#: What arms may share instead of their budget.
+HELD_EQUAL = ("tokens", "flops", "time", "target")
 #: Columns that say how a run ended, and what they say of one that ended well or has not ended.
 _STATES = ("state", "status")
 _FINISHED = frozenset({"finished", "completed", "success", "succeeded", "done", "ok"})
@@ -89,7 +97,8 @@ class TableOptions:
 
     *variant*, *seed* and *regime* name columns; without them the names in a run are read by *run_names*
     (``{variant}-s{seed}``). *metrics* are ``name``, ``name:lower`` or ``name:higher``; *where* are ``column=value``. *at* is
-    which value of a curve counts: ``last``, ``best`` or ``step=N``. *unpaired*: equal seeds mean nothing.
+    which value of a curve counts: ``last``, ``best`` or ``step=N``. *unpaired*: equal seeds mean nothing. *held_equal*: what
+    the arms share where their steps or tokens differ.
     """
 
     baseline: str
@@ -112,6 +121,7 @@ class TableOptions:
     where: tuple[str, ...] = ()
     run_names: str | None = None
     unpaired: bool = False
+    held_equal: str | None = None
 
     @classmethod
     def checked(cls, **given: Any) -> TableOptions:
@@ -126,6 +136,8 @@ class TableOptions:
                 raise StatisticsError(f"{flag} {value}: must be above 0")
         if not re.fullmatch(r"last|best|step=\d+", options.at):
             raise StatisticsError(f"--at {options.at}: must be last, best or step=N, as step=1000")
+        if options.held_equal not in (None, *HELD_EQUAL):
+            raise StatisticsError(f"--held-equal {options.held_equal}: must be {', '.join(HELD_EQUAL)}")
         for condition in options.where:
             if not all(condition.partition("=")):
                 raise StatisticsError(f"--where {condition!r}: expected column=value, as config.lr=0.001")
@@ -164,6 +176,7 @@ class TableRow:
     task: str | None
     value: Value
     curve: Curve | None = None
+    budget: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, str, str, str | None]:
@@ -217,12 +230,16 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
     primary = options.primary or (options.metrics[0] if options.metrics else names[0] if len(names) == 1 else None)
     if rows and not problems:
         problems += _option_problems(options, variants, names, primary)
+    unknown: tuple[str, ...] = ()
+    if rows and not problems and primary is not None:
+        unknown, unequal = _budgets([row for row in rows if row.metric == primary], options, variants)
+        problems += unequal
     if problems:
         more = len(problems) - _MOST_PROBLEMS
         shown = problems.in_order([] if runs is not None else [place for place, _ in grid.rows])[:_MOST_PROBLEMS]
         raise TableError(label, shown + ([f"and {more} more"] if more > 0 else []))
     assert primary is not None
-    return _dataset(name, rows, options, primary, unread)
+    return _dataset(name, rows, options, primary, unread, unknown)
 
 
 def holds_runs(folder: Path) -> bool:
@@ -233,8 +250,14 @@ def holds_runs(folder: Path) -> bool:
 
 
 def _dataset(
-    name: str, rows: Sequence[TableRow], options: TableOptions, primary: str, unread: Sequence[str]
+    name: str,
+    rows: Sequence[TableRow],
+    options: TableOptions,
+    primary: str,
+    unread: Sequence[str],
+    budget_unknown: tuple[str, ...],
 ) -> Dataset:
+    rows = _of_finished(rows, primary)
     names = dict.fromkeys(row.metric for row in rows)
     variants = dict.fromkeys(row.variant for row in rows)
     regimes = tuple(dict.fromkeys(row.regime for row in rows))
@@ -244,6 +267,7 @@ def _dataset(
     for row in rows:
         task = None if row.task is None else ComparedTask(row.task)
         values.setdefault(Arm(row.metric, task, row.regime, row.variant), {})[seed_of[row.seed]] = row.value
+    _fill_runs(values, rows, seed_of, options.baseline, primary)
     content = sorted([*map(str, row.key), _stated(row.value)] for row in rows)
     return Dataset(
         name=name,
@@ -265,11 +289,102 @@ def _dataset(
         values=with_macro(values),
         tie_breakers=options.tie_breakers,
         deviations=_deviations(rows, options, primary, unread),
-        stability=Stability(failures=("unstable",), smoothness=()),
+        stability=Stability(failures=("unstable",)),
         runs=_runs(rows, primary, seed_of),
         unpaired=options.unpaired,
         curves=_curves(rows),
+        budget_unknown=budget_unknown,
     )
+
+
+def _of_finished(rows: Sequence[TableRow], primary: str) -> list[TableRow]:
+    """A run whose primary metric is a number did not diverge, whatever its other metrics are."""
+
+    def number(row: TableRow) -> Value:
+        value = row.value
+        diverged = isinstance(value, Absent) and value.reason == Absence.DIVERGED
+        if isinstance(value, Absent) and diverged and (row.variant, row.regime, row.seed) in finished:
+            return absent(Absence.NOT_FINITE, value=value.details["text"])
+        return value
+
+    there = [row for row in rows if row.metric == primary and not isinstance(row.value, Absent)]
+    finished = {(row.variant, row.regime, row.seed) for row in there}
+    return [row if row.metric == primary else replace(row, value=number(row)) for row in rows]
+
+
+def _fill_runs(
+    values: Values, rows: Sequence[TableRow], seed_of: Mapping[str, Seed], baseline: str, primary: str
+) -> None:
+    """A run with other values and none of the primary metric is lost, unlike one that the table does not have."""
+    tasks = dict.fromkeys(arm.task for arm in values if arm.metric == primary)
+    for arm, row in ((Arm(primary, task, row.regime, row.variant), row) for task in tasks for row in rows):
+        if arm in values or arm._replace(variant=baseline) in values:
+            values.setdefault(arm, {}).setdefault(seed_of[row.seed], absent(Absence.NOT_RECORDED))
+
+
+def _budgets(
+    rows: Sequence[TableRow], options: TableOptions, variants: Sequence[str]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The variants of which nothing says how long they or the baseline trained; and what is wrong where budgets differ.
+
+    Of runs that have a value of the primary metric: one that diverged may have ended early.
+    """
+    there = [row for row in rows if not isinstance(row.value, Absent)]
+    arms = grouped(((row.regime, row.variant), row) for row in there)
+    unknown: dict[str, None] = {}
+    problems = []
+    for regime in dict.fromkeys(row.regime for row in rows):
+        base = arms.get((regime, options.baseline), [])
+        for variant in variants:
+            ours = arms.get((regime, variant), [])
+            if variant == options.baseline or not any(row.regime == regime and row.variant == variant for row in rows):
+                continue
+            known = [kind for kind in _BUDGETS if ours and base and all(kind in row.budget for row in (*ours, *base))]
+            if not known:
+                unknown[variant] = None
+            elif options.held_equal in (None, known[0]) and (numbers := _unequal(ours, base, known[0])):
+                where = f" in {regime}" if regime != DEFAULT_REGIME else ""
+                text = f"{variant} and {options.baseline} trained for unequal {known[0]}{where}, {numbers}"
+                others = [name for name in HELD_EQUAL if name != known[0]]
+                ways = [f"say what is held equal instead, with --held-equal {', '.join(others[:-1])} or {others[-1]}"]
+                shared = set.intersection(*({*(row.curve.steps if row.curve else ())} for row in (*ours, *base)))
+                ways += (
+                    [f"compare at one step, with --at step={max(shared)}"] if shared and options.step is None else []
+                )
+                problems.append(f"{text}; {', or '.join(ways)}")
+    return tuple(unknown), problems
+
+
+def _unequal(ours: Sequence[TableRow], theirs: Sequence[TableRow], kind: str) -> str:
+    """``2,000 against 1,000 (seed 1)`` where two runs of one seed, or of arms that share none, have other budgets."""
+    of_seed = {row.seed: row.budget[kind] for row in theirs}
+    pairs = [(row.budget[kind], of_seed[row.seed], f" (seed {row.seed})") for row in ours if row.seed in of_seed]
+    pairs = pairs or [(row.budget[kind], other.budget[kind], "") for row in ours for other in theirs]
+    found = next(((a, b, where) for a, b, where in pairs if a != b), None)
+    return "" if found is None else f"{setting(found[0])} against {setting(found[1])}{found[2]}"
+
+
+def _budget_kind(name: str) -> str | None:
+    """What a column of this name counts of a run's budget."""
+    last = bare(name).rpartition("/")[2]
+    return next((kind for kind, names in _BUDGETS.items() if last in names), None)
+
+
+def _budget(
+    points: Sequence[tuple[float | None, Mapping[str, Cell]]], curve: Curve | None, options: TableOptions
+) -> dict[str, float]:
+    """What the rows of a run, each at its step, and a curve of it say of how long it trained when its value was taken."""
+    if options.step is not None:
+        points = [(step, cells) for step, cells in points if step is None or step == options.step]
+    found: dict[str, float] = {}
+    for _, cells in points:
+        for name, cell in cells.items():
+            kind, number = _budget_kind(name), _number(cell)
+            if kind is not None and number is not None and math.isfinite(number):
+                found[kind] = max(number, found.get(kind, number))
+    if curve is not None and len(curve.steps) > 1:
+        found["steps"] = curve.steps[-1] if options.step is None else options.step
+    return found
 
 
 def _deviations(
@@ -279,11 +394,15 @@ def _deviations(
         Deviation(code=DeviationCode.NOT_REGISTERED, about="criteria"),
         Deviation(code=DeviationCode.LEDGER_UNKNOWN, about="ledger"),
     ]
-    curves = [row.curve for row in rows if row.curve is not None and row.metric == primary and row.curve.steps]
+    judged = [row for row in rows if row.metric == primary and not isinstance(row.value, Absent)]
+    curves = [row.curve for row in judged if row.curve is not None and row.curve.steps]
     ends = sorted({curve.steps[-1] for curve in curves})
     if len(ends) > 1 and options.step is None:
         steps: dict[str, JsonValue] = {"first": ends[0], "last": ends[-1]}
         deviations.append(Deviation(code=DeviationCode.UNEQUAL_STEPS, about=primary, details=steps))
+    deviations += _unequal_seeds([row for row in rows if not options.unpaired], options.baseline)
+    if options.held_equal is not None:
+        deviations.append(Deviation(code=DeviationCode.HELD_EQUAL, about=options.held_equal))
     if curves and options.at == "best":
         deviations.append(Deviation(code=DeviationCode.BEST_OF_CURVE, about=primary))
     for code, reason, about, lacking in (
@@ -297,6 +416,21 @@ def _deviations(
     if unread:
         deviations.append(Deviation(code=DeviationCode.UNREAD_COLUMNS, about="columns", details={"columns": [*unread]}))
     return tuple(deviations)
+
+
+def _unequal_seeds(rows: Sequence[TableRow], baseline: str) -> list[Deviation]:
+    """Arms that have other seeds than the baseline, and some in common."""
+    seeds = {arm: {*texts} for arm, texts in grouped(((row.regime, row.variant), row.seed) for row in rows).items()}
+    regimes = dict.fromkeys(regime for regime, _ in seeds)
+    found = []
+    for (regime, variant), own in seeds.items():
+        others = seeds.get((regime, baseline), set())
+        if own != others and own & others:
+            details: dict[str, JsonValue] = {"baseline": baseline, "compared": len(own & others)}
+            details |= {"own": len(own), "others": len(others)}
+            about = f"{variant} in {regime}" if len(regimes) > 1 else variant
+            found.append(Deviation(code=DeviationCode.UNEQUAL_SEEDS, about=about, details=details))
+    return found
 
 
 def _curves(rows: Sequence[TableRow]) -> tuple[TableRun, ...]:
@@ -318,6 +452,7 @@ def _runs(rows: Sequence[TableRow], primary: str, seed_of: Mapping[str, Seed]) -
         if row.metric == primary:
             key = (row.variant, row.regime, row.seed)
             gone = row.value.reason if isinstance(row.value, Absent) else None
+            gone = None if gone == Absence.BEYOND_RANGE else gone
             ended[key] = True if ended.get(key) or gone == Absence.DIVERGED else None if gone else False
     if not any(ended.values()):
         return ()
@@ -457,6 +592,7 @@ def _grid_curves(
             if len(cells) != len(grid.heads):
                 raise TableError(grid.source, [f"{place}: {len(cells)} cells under {len(grid.heads)} columns"])
             at, value = _number(cells[step]), _number(cells[column])
+            value = math.nan if _text(cells[column]).lower() == "diverged" else value
             if at is not None and value is not None:
                 points.append(Point(place, at, value))
         if points:
@@ -537,6 +673,8 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
     points: dict[tuple[Any, ...], list[Point]] = {}
     state = _state_column(grid)
     states: dict[tuple[Any, ...], dict[str, str]] = {}
+    spent: dict[tuple[Any, ...], list[tuple[float | None, Mapping[str, Cell]]]] = {}
+    others = [number for number in range(len(grid.heads)) if number not in columns.values()]
     for number, (place, cells) in enumerate(grid.rows):
         if len(cells) != len(grid.heads):
             problems.at(place, f"{len(cells)} cells under {len(grid.heads)} columns")
@@ -548,8 +686,11 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
             continue
         at = None if step is None else _number(cells[step])
         if at is not None:
-            point = Point(place, at, row.value if isinstance(row.value, float) else math.nan)
-            points.setdefault(row.key, []).append(point)
+            curve = points.setdefault(row.key, [])
+            value = _number(cells[columns["value"]])
+            if not (isinstance(row.value, Absent) and row.value.reason == Absence.NOT_IN_TABLE):
+                curve.append(Point(place, at, math.nan if value is None else value))
+        spent.setdefault(row.key, []).append((at, {grid.heads[other]: cells[other] for other in others}))
         if state is not None:
             states.setdefault(row.key, {}).setdefault(_text(cells[state]).lower(), place)
         rows.append(row)
@@ -563,7 +704,10 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
             if problem is not None:
                 problems.at(row.place, f"{row.variant}, {row.seed}, {row.metric}: {problem}")
         rows = [
-            *(_at(row, Curve.of((int(p.step), p.value) for p in points[row.key]), options) for row in curves.values()),
+            *(
+                _at(row, Curve.of((int(p.step), p.value) for p in points[row.key]), options) if points[row.key] else row
+                for row in curves.values()
+            ),
             *(row for row in rows if row.key not in points),
         ]
     for row in {row.key: row for row in rows}.values():
@@ -571,7 +715,14 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
             places = " and ".join(f"{word} in {place}" for word, place in states[row.key].items())
             text = f"{row.variant}, {row.seed}, {row.metric} is {places}; choose runs with --where"
             problems.at(row.place, text)
-    return [replace(row, value=_if_finished(row.value, *states.get(row.key, [""]))) for row in rows]
+    return [
+        replace(
+            row,
+            value=_if_finished(row.value, *states.get(row.key, [""])),
+            budget=_budget(spent[row.key], row.curve, options),
+        )
+        for row in rows
+    ]
 
 
 def _if_finished(value: Value, *states: str) -> Value:
@@ -710,9 +861,14 @@ def _run_rows(
         labels = _labels(run, columns, options, number, problems)
         if labels is None:
             continue
+        spent: list[tuple[float | None, Mapping[str, Cell]]] = [(None, run.cells)]
+        for name, read in run.curves.items():
+            if _budget_kind(name) is not None:
+                spent += [(step, {name: number}) for step, number in zip(read.steps, read.values, strict=True)]
         for metric, heads in metrics.items():
             value, curve = _run_value(run, metric, heads, options, problems)
-            rows.append(TableRow(run.place, *labels[:2], metric, labels[2], None, value, curve))
+            budget = _budget(spent, curve, options)
+            rows.append(TableRow(run.place, *labels[:2], metric, labels[2], None, value, curve, budget))
     return rows, unread
 
 
@@ -816,7 +972,7 @@ def _metric_names(
         # Nobody asked for this column: what could not be read in it is no reason to refuse the table.
         if direction_of(name) is not None and (not asked or all(_readable(run, head, options) for run in runs)):
             chosen.setdefault(name, []).append(head)
-        elif head.strip().lower() not in _STEPS and not head.startswith("_"):
+        elif head.strip().lower() not in _STEPS and _budget_kind(head) is None and not head.startswith("_"):
             unread.append(head)
     if runs and not chosen:
         listed = ", ".join(bare_metric(head) for head in there) or "none"

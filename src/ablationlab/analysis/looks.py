@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ablationlab.analysis.costs import costs_of, interval_at, with_claims
 from ablationlab.analysis.dataset import Dataset
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.plan import Finding, LookFinding, LookResult
@@ -55,17 +56,22 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
         status=ordinary.status,
     )
     equivalence = comparison.equivalence
+    # Two one-sided tests at alpha each: the levels of a two-sided design at 2 alpha, halved.
+    level = float(looks.levels(2 * alpha)[here]) / 2
     if equivalence is not None:
-        # Two one-sided tests at alpha each: the levels of a two-sided design at 2 alpha, halved.
-        level = float(looks.levels(2 * alpha)[here]) / 2
         equivalence = paired_tost(deltas, smallest_effect=equivalence.bounds, alpha=level)
     ratios = dict(comparison.ratios)
     # Early levels are so small that the interval of a log difference may leave the range of exp; it has no ratio then.
     if comparison.transform == "log" and all(abs(end or 0.0) < _LARGEST_LOG for end in (interval.low, interval.high)):
         ratios[INTERVAL] = as_ratio(interval.estimate, interval.low, interval.high)
+    comparison = with_claims(comparison.model_copy(update={"test": TEST}), equivalence=level)
+    if comparison.cost is not None:  # a guard is looked at as often
+        low, high = costs_of(comparison).bounds(1 - float(looks.levels(alpha)[here]))
+        comparison = comparison.model_copy(
+            update={"cost": comparison.cost.model_copy(update={"low": low, "high": high})}
+        )
     return comparison.model_copy(
         update={
-            "test": TEST,
             "interval": INTERVAL,
             "p": test.p,
             "tests": comparison.tests | {TEST: test},
@@ -86,12 +92,11 @@ def deciding_at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
         return comparison
     looks, level = _looks(dataset.design), comparison.deciding.level
     levels = looks.levels(complement(level))
-    last = paired_t_interval([pair.delta for pair in comparison.pairs], level=1 - float(levels[dataset.look - 1]))
+    last = interval_at(comparison, float(levels[dataset.look - 1]))
     lows, highs = [], []
     for seeds, spent in zip(looks.pairs[: dataset.look], levels, strict=False):
-        counted = set(dataset.seeds[:seeds])
-        deltas = [pair.delta for pair in comparison.pairs if pair.seed in counted]
-        interval = paired_t_interval(deltas, level=1 - float(spent)) if deltas else last
+        so_far = _so_far(dataset, seeds, comparison)
+        interval = interval_at(so_far, float(spent)) if so_far.pairs else last
         if interval.low is not None and interval.high is not None:
             lows.append(interval.low)
             highs.append(interval.high)
@@ -150,7 +155,21 @@ def _p_values(dataset: Dataset, looks: Looks, comparison: Comparison) -> tuple[f
     """The paired t-test at each look so far, on the pairs that it had."""
     p_values = []
     for seeds in looks.pairs[: dataset.look]:
-        counted = set(dataset.seeds[:seeds])
-        deltas = [pair.delta for pair in comparison.pairs if pair.seed in counted]
-        p_values.append(paired_t_test(deltas).p if deltas else None)
+        so_far = _so_far(dataset, seeds, comparison)
+        if comparison.direction is None:
+            deltas = [pair.delta for pair in so_far.pairs]
+            p_values.append(paired_t_test(deltas).p if deltas else None)
+        else:
+            p_values.append(costs_of(so_far).p())
     return tuple(p_values)
+
+
+def _so_far(dataset: Dataset, seeds: int, comparison: Comparison) -> Comparison:
+    """The comparison with the first *seeds* of the study alone."""
+    counted = set(dataset.seeds[:seeds])
+    return comparison.model_copy(
+        update={
+            "pairs": tuple(pair for pair in comparison.pairs if pair.seed in counted),
+            "missing": tuple(lost for lost in comparison.missing if lost.seed in counted),
+        }
+    )

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from ablationlab.analysis.conclusion import analyze
 from ablationlab.analysis.dataset import Arm, Dataset, Values, absent, value_or_absent
-from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
-from ablationlab.analysis.verdict.rules import decision_of
+from ablationlab.analysis.verdict.rules import answer_of, gather
 from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
 from ablationlab.records.metrics import GATED, METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
-from ablationlab.records.verdict import Decision
+from ablationlab.records.verdict import Answer
 from ablationlab.stats import sensitivity
 from ablationlab.stats._common import FloatArray
 from ablationlab.stats.results import ControlOutcome, Sensitivity
@@ -96,28 +95,28 @@ class World:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Shares of the simulated studies. *decisions*: by regime and variant. *outcomes*: of every comparison, by its id.
+    """Shares of the simulated studies. *answers*: by regime and variant. *outcomes*: of every comparison, by its id.
     *gains*: of every registered gain in stability, by its regime and id. *supported*: hypotheses, by name. *places*: at which
     a difference in stability may be shown. *seeds*: trained on average, which a design with looks may cut short.
     """
 
     studies: int
-    decisions: Mapping[tuple[str, str], Mapping[Decision, float]]
+    answers: Mapping[tuple[str, str], Mapping[Answer, float]]
     outcomes: Mapping[str, Mapping[str, float]]
     gains: Mapping[tuple[str, str], Mapping[str, float]]
     supported: Mapping[str, float]
     places: int
     seeds: float
 
-    def share(self, decision: Decision, regime: str = DEFAULT_REGIME) -> float:
-        """Of that decision in a regime, mean over its variants."""
-        shares = [by.get(decision, 0.0) for (place, _), by in self.decisions.items() if place == regime]
+    def share(self, answer: Answer, regime: str = DEFAULT_REGIME) -> float:
+        """Of that answer in a regime, mean over its variants."""
+        shares = [by.get(answer, 0.0) for (place, _), by in self.answers.items() if place == regime]
         return float(np.mean(shares)) if shares else 0.0
 
 
 def simulate(study: Study, world: World, studies: int, rng: np.random.Generator) -> Outcomes:
     """Draw so many studies, and count what its rules decide."""
-    decisions: dict[tuple[str, str], Counter[Decision]] = {}
+    answers: dict[tuple[str, str], Counter[Answer]] = {}
     outcomes: dict[str, Counter[str]] = {}
     gains: dict[tuple[str, str], Counter[str]] = {}
     supported: Counter[str] = Counter()
@@ -126,8 +125,8 @@ def simulate(study: Study, world: World, studies: int, rng: np.random.Generator)
     for dataset in datasets(study, world, studies, rng):
         analysis = analyze_to_stop(dataset)
         trained += len(analysis.seeds)
-        for place, decision in decisions_of(analysis).items():
-            decisions.setdefault(place, Counter())[decision] += 1
+        for place, answer in answers_of(analysis).items():
+            answers.setdefault(place, Counter())[answer] += 1
         for comparison in analysis.comparisons:
             outcomes.setdefault(comparison.id, Counter())[comparison.outcome] += 1
         stability = analysis.stability
@@ -140,7 +139,7 @@ def simulate(study: Study, world: World, studies: int, rng: np.random.Generator)
             supported.update(name for name, verdict in verdicts.items() if verdict.status == "supported")
     return Outcomes(
         studies,
-        {place: _shares(counts, studies) for place, counts in decisions.items()},
+        {place: _shares(counts, studies) for place, counts in answers.items()},
         {name: _shares(counts, studies) for name, counts in outcomes.items()},
         {place: _shares(counts, studies) for place, counts in gains.items()},
         _shares(supported, studies),
@@ -164,10 +163,10 @@ def _shares(counts: Mapping[K, int], studies: int) -> dict[K, float]:
     return {key: count / studies for key, count in counts.items()}
 
 
-def decisions_of(analysis: Analysis) -> dict[tuple[str, str], Decision]:
-    """What the rules decide, by regime and variant."""
+def answers_of(analysis: Analysis) -> dict[tuple[str, str], Answer]:
+    """What the rules answer, by regime and variant."""
     return {
-        (regime, variant): decision_of(gather(analysis, variant, regime))
+        (regime, variant): answer_of(gather(analysis, variant, regime))
         for regime in analysis.regimes
         for variant in analysis.variants
         if variant != analysis.baseline

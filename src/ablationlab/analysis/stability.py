@@ -313,7 +313,7 @@ class StabilityQuestion:
         if self.pairing == "never" or (self.pairing == "if-shared" and not seeds):
             gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
             single = [run.seed for run in runs.get((variant, regime), ()) if run.unstable is None]
-            broken, failed = len(single), 0
+            broken, rescued = len(single), 0
             if gain.n and broken and (gain.estimate or 0.0) > 0:
                 counted = independent_gain([*fails[0].values(), *[True] * broken], [*fails[1].values()], level=level)
                 counts = counted.variant_unstable, gain.reference_unstable, counted.variant_runs, gain.reference_runs
@@ -324,16 +324,20 @@ class StabilityQuestion:
         else:
             gain = stability_gain(*([by_seed[seed] for seed in seeds] for by_seed in fails), level=level)
             single = [seed for seed in promised if (seed in fails[0]) != (seed in fails[1])]
-            broken = sum(fails[0].get(seed, True) and not fails[1].get(seed, False) for seed in single)
-            failed = sum(fails[0].get(seed, False) for seed in single)
+            # What is not there is filled in against the claim: for *more stable* the variant's runs as failed and the
+            # reference's as stable, for *less stable* the other way round.
+            against = [fails[0].get(seed, True) and not fails[1].get(seed, False) for seed in single]
+            for_it = [fails[1].get(seed, True) and not fails[0].get(seed, False) for seed in single]
+            broken, rescued = sum(against), sum(for_it)
             if seeds and gain.rescued is not None and gain.broken is not None:
-                if broken and gain.rescued > gain.broken:
-                    p = mcnemar_p(gain.rescued, min(gain.broken + broken, gain.rescued))
-                    there = [seed for seed in promised if seed in fails[0] or seed in fails[1]]
-                    arms = [fails[0].get(seed, True) for seed in there], [fails[1].get(seed, False) for seed in there]
-                    gain = _as_bounded(gain, stability_gain(*arms, level=level))
+                if gain.rescued >= gain.broken:
+                    p, fill = mcnemar_p(gain.rescued, min(gain.broken + broken, gain.rescued)), (True, False)
                 else:
-                    p = mcnemar_p(gain.rescued, gain.broken)
+                    p, fill = mcnemar_p(min(gain.rescued + rescued, gain.broken), gain.broken), (False, True)
+                if single:
+                    there = [seed for seed in promised if seed in fails[0] or seed in fails[1]]
+                    arms = ([known.get(seed, lost) for seed in there] for known, lost in zip(fails, fill, strict=True))
+                    gain = _as_bounded(gain, stability_gain(*arms, level=level))
         tested = places if failure in self.failures and reference == self.baseline and regime != TUNED else None
         adjusted = None if p is None or tested is None else min(1.0, p * tested)
         shown = adjusted is not None and adjusted <= self.alpha
@@ -351,7 +355,7 @@ class StabilityQuestion:
             planned_pairs=len(promised) if test == "mcnemar" else gain.n,
             single=len(single),
             single_broken=broken,
-            single_failed=failed,
+            single_rescued=rescued,
             test=test,
             p=p,
             registered=variant in self.sealed and tested is not None,

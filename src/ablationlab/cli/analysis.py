@@ -174,6 +174,10 @@ def analyze(
             help="Do not pair runs by seed; compare them by Welch's test.",
         ),
     ] = False,
+    held_equal: Annotated[
+        Literal["tokens", "flops", "time", "target"] | None,
+        Parameter(group=TABLE, help="What the arms share where their steps or tokens differ."),
+    ] = None,
     primary: Annotated[str | None, Parameter(group=TABLE, help="The metric that decides.")] = None,
     lower: Annotated[Names, Parameter(group=TABLE, help="A metric that is better lower; may be repeated.")] = (),
     higher: Annotated[Names, Parameter(group=TABLE, help="A metric that is better higher; may be repeated.")] = (),
@@ -220,6 +224,7 @@ def analyze(
         "run_names": run_names,
         "at": at,
         "unpaired": unpaired or None,
+        "held_equal": held_equal,
         "primary": primary,
         "lower": lower,
         "higher": higher,
@@ -329,7 +334,7 @@ def power(
     """Show how many seeds the registered effects need, and what the study will decide, by simulating it.
 
     The spread comes from a pilot (--from) or from your assumption (--sd). A pilot's SD is a rough estimate, so the table also
-    shows the seeds needed at its 80 % upper bound. Decisions are simulated with the study's own rules, tests and
+    shows the seeds needed at its 80 % upper bound. Answers are simulated with the study's own rules, tests and
     corrections, at true effects of -2 to 2 smallest effects unless --effect says otherwise.
     """
     from ablationlab.analysis import analyze as compute
@@ -337,7 +342,7 @@ def power(
     from ablationlab.analysis.decision_power import MULTIPLES, decision_power
     from ablationlab.pipeline import metrics_at, open_study
     from ablationlab.report.terminal.analysis import power_view
-    from ablationlab.report.terminal.power import decision_view
+    from ablationlab.report.terminal.power import answers_view
     from ablationlab.study.places import find_results
 
     if not 1 <= studies <= _MOST_STUDIES:
@@ -358,7 +363,7 @@ def power(
         multiples=effects or MULTIPLES,
         studies=studies,
     )
-    Printer().parts(*power_view(plans), *decision_view(resolved, simulated))
+    Printer().parts(*power_view(plans), *answers_view(resolved, simulated))
     return 0
 
 

@@ -282,12 +282,12 @@ class RunView:
             self.printer.text(step_times_line(event.plan))
 
     def _concluded(self, event: Concluded) -> None:
-        """The answer first: a sentence or two, the rest of it, the table of the arms, then the verdict with its reasons."""
-        from ablationlab.analysis.answer import answers
+        """What the crossed settings do, the table of the arms, then the answers."""
+        from ablationlab.analysis.findings import crossed_effects
         from ablationlab.records.plan import Plan
         from ablationlab.records.results import read_runs
         from ablationlab.report.tables import ablation_table
-        from ablationlab.report.terminal.analysis import verdict_view
+        from ablationlab.report.terminal.analysis import answers_view
         from ablationlab.report.terminal.study import results_table
 
         out, (results, analysis, verdict) = self.printer, (event.results, event.analysis, event.verdict)
@@ -295,16 +295,16 @@ class RunView:
         if analysis.question:
             out.text(analysis.question)
         plan = Plan.of(results)
-        for text in answers(analysis, verdict, plan=plan):
+        for text in crossed_effects(analysis):
             out.text(plain(text))
-        table = ablation_table(analysis, verdict)
+        table = ablation_table(analysis, None)
         out.line()
         if table is not None:
             out.parts(table.terminal())
         else:  # without a primary metric: every arm as it came out
             out.parts(results_table(plan, read_runs(plan, results)))
         out.line()
-        out.parts(*verdict_view(analysis, verdict))
+        out.parts(*answers_view(analysis, verdict))
         out.line()
         out.command("Every comparison:", f"ablationlab analyze {results.path}")
         out.text("Every run:")

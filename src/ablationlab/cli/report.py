@@ -90,7 +90,7 @@ def paper(
     """Write one paper about several studies: a PDF made by Typst, LaTeX source for IEEEtran, and claims.json.
 
     Methods that the studies share are described once. Results have a section per question, and one table and one figure
-    show the decisions of all studies. claims.json names the record, the field and the command behind each number in the
+    show the answers of all studies. claims.json names the record, the field and the command behind each number in the
     text. With one study it is the paper of `ablationlab report`.
     """
     from ablationlab.core.errors import AblationLabError, StudyError

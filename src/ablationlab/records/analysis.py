@@ -78,6 +78,7 @@ class Absence(StrEnum):
     OTHER_TOKENIZER = "other-tokenizer"
     NOT_IN_CURVE = "not-in-curve"
     NOT_FINITE = "not-finite"
+    BEYOND_RANGE = "beyond-range"  # a finite number, and too large for any sum of squares
     METRIC_FAILED = "metric-failed"
     NOT_FINISHED = "not-finished"
     DIVERGED = "diverged"
@@ -122,6 +123,8 @@ class DeviationCode(StrEnum):
     NOT_REGISTERED = "not-registered"
     LEDGER_UNKNOWN = "ledger-unknown"
     UNEQUAL_STEPS = "unequal-steps"
+    UNEQUAL_SEEDS = "unequal-seeds"
+    HELD_EQUAL = "held-equal"  # what the user says that the arms of a table share instead of their budget
     BEST_OF_CURVE = "best-of-curve"
     UNFINISHED_RUNS = "unfinished-runs"
     EMPTY_VALUES = "empty-values"
@@ -172,6 +175,27 @@ class Missing(StoredValue):
     arm: str
     reason: Absence
     details: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class CostRecord(StoredValue):
+    """What the variant costs by the claims that can be made (`stats.costs`); positive is worse.
+
+    *claim*: that for which they speak more. *better* and *worse*: the mean that each rests on. *low*, *high*: the interval at
+    1 - alpha, lost runs counted; null where a claim is out of reach. *same*: two one-sided tests show it to lie within the
+    smallest effect. *lost*: seeds that the variant alone lost, *lost_by_reference* those of the reference; *far_out*: finite
+    runs that count as lost. *slack*: what two numbers may differ by and be equal.
+    """
+
+    claim: Literal["better", "worse"] | None
+    better: float | None
+    worse: float | None
+    low: float | None
+    high: float | None
+    same: bool
+    lost: tuple[Seed, ...] = ()
+    lost_by_reference: tuple[Seed, ...] = ()
+    far_out: tuple[Seed, ...] = ()
+    slack: float = 0.0
 
 
 class Comparison(StoredValue):
@@ -226,6 +250,7 @@ class Comparison(StoredValue):
     smallest_effect: float | None
     margin: float | None
     equivalence: Equivalence | None = None
+    cost: CostRecord | None = None  # null without a direction or a value
     sensitivity: Sensitivity | None = None
     caveats: tuple[Caveat, ...]
 
@@ -289,13 +314,9 @@ class Comparison(StoredValue):
 
         The bounds are those of one test at 1 - alpha: a cost must keep every margin, so none is corrected for the others.
         """
-        interval = self.intervals.get(self.interval)
-        if interval is None or self.direction is None:
+        if self.cost is None or self.delta is None:
             return None, None, None
-        if self.direction == "lower":
-            return interval.estimate, interval.low, interval.high
-        low, high = interval.low, interval.high
-        return -interval.estimate, None if high is None else -high, None if low is None else -low
+        return self.delta if self.direction == "lower" else -self.delta, self.cost.low, self.cost.high
 
 
 class Family(StoredValue):
@@ -568,8 +589,8 @@ class StabilityGain(Gain):
     registered all that were looked at; null where it is not asked.
 
     *single*: seeds of which one arm alone has a run, or of independent arms runs that the variant lacks. What speaks for the
-    variant counts its missing run as failed and the reference's as stable, which makes *single_broken* of them broken pairs.
-    In *single_failed* of these the variant's run is there, and failed.
+    variant counts its missing run as failed and the reference's as stable, which makes *single_broken* of them broken pairs;
+    what speaks against it the other way round, which makes *single_rescued* of them rescued ones.
     """
 
     id: str
@@ -580,7 +601,7 @@ class StabilityGain(Gain):
     planned_pairs: int
     single: int = 0
     single_broken: int = 0
-    single_failed: int = 0
+    single_rescued: int = 0
     test: Literal["mcnemar", "fisher"] = "mcnemar"
     p: float | None
     registered: bool = False
@@ -936,6 +957,7 @@ class Analysis(SealedRecord):
     deviations: tuple[Deviation, ...]
     evaluation: EvaluationAnalysis | None = None
     look: LookResult | None = None  # None without a design, and where the runs are no planned look
+    budget_unknown: tuple[str, ...] = ()  # variants of which, or of the baseline, nothing says how long they trained
     inputs: dict[str, str] = Field(default_factory=dict)  # SHA-256 of the files it was made from; runs by their seals
     altered: dict[str, str] = Field(default_factory=dict)  # files used on request although not as sealed; "": missing
 

@@ -729,7 +729,8 @@ class Design(Frozen):
 class VariantTable(Frozen):
     """``[variants.NAME]``: the settings that an arm changes. What it writes is what it declares; the rest is the study's.
 
-    ``from`` names the variant that it starts from; ``about`` and ``formula`` are shown on the page and in the paper.
+    ``from`` names the variant that it starts from; ``about`` and ``formula`` are shown on the page and in the paper. An
+    empty table beside a baseline that changes nothing makes an A/A study.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
@@ -752,6 +753,11 @@ class VariantTable(Frozen):
         """Every setting that it writes, by its dotted key."""
         data = with_paths(self.data, file_name)
         return flattened({"model": self.model, "training": self.training, "data": data})
+
+    @property
+    def empty(self) -> bool:
+        """Whether it says nothing at all: the study's own settings once more."""
+        return self == VariantTable()
 
 
 _SETTING: Final = re.compile(r"(model|training|data)(\.[\w-]+)+")
@@ -1017,7 +1023,7 @@ class Stability(Frozen):
     ``failures`` are the kinds of failure on which a difference in stability may be claimed: "diverged", "failed"
     (diverged, or ended worse than it began) and "unstable" (that, or spiked); the others are reported alone.
     ``margin`` is the share of runs by which a variant may fail more often and still count as no less stable.
-    ``smoothness`` names the measures of smooth training.
+    ``smoothness`` names the measures of smooth training that are registered; without it, none is.
 
     ``diverged`` is the rule for metrics that a diverged run has no value of: compare the surviving pairs and say so
     ("survivors"), or compare nothing in that regime and contrast ("refuse").
@@ -1031,8 +1037,8 @@ class Stability(Frozen):
     """Kinds of failure on which a difference in stability may be claimed. The others are reported only."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of runs by which a variant may fail more often and still count as no less stable."""
-    smoothness: Annotated[tuple[SmoothnessMeasure, ...], Distinct] = ("final_gradient_norm", "mean_gradient_norm")
-    """Measures of smooth training."""
+    smoothness: Annotated[tuple[SmoothnessMeasure, ...], Distinct] = ()
+    """Measures of smooth training that are registered."""
     diverged: Literal["survivors", "refuse"] = "survivors"
     """For metrics that a diverged run lacks: compare the surviving pairs and say so, or compare nothing there."""
     loss_threshold: Positive | None = None
@@ -1226,7 +1232,7 @@ class Study(Frozen):
         programs given by path, which may move: the plan pins what is in them. The paper's text and authors change no
         run: they are left out, and so is what a calibration found, which the plan pins, too.
         """
-        body = self.model_dump(mode="json", exclude_defaults=True, exclude={"text", "authors"})
+        body = self._with_smoothness(self.model_dump(mode="json", exclude_defaults=True, exclude={"text", "authors"}))
         for regime in body.get("regimes", {}).values():
             (regime.get("calibrate") or {}).pop("value", None)
         if self.use:
@@ -1240,6 +1246,13 @@ class Study(Frozen):
             body["trainer"] = moved.model_dump(mode="json", exclude_defaults=True)
         return content_hash(body)
 
+    def _with_smoothness(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Plans that were sealed while two measures of smoothness were the default, which a hash leaves out, keep theirs."""
+        named = list(self.stability.smoothness)
+        table = {key: value for key, value in body.pop("stability", {}).items() if key != "smoothness"}
+        table |= {"smoothness": named} if named != ["final_gradient_norm", "mean_gradient_norm"] else {}
+        return body | ({"stability": table} if table else {})
+
     def _hashed_tables(self) -> dict[str, Any]:
         tables = {name: table.model_dump(mode="json", exclude_defaults=True) for name, table in self.tables.items()}
         return {
@@ -1250,7 +1263,7 @@ class Study(Frozen):
     @property
     def criteria_hash(self) -> str:
         """Hash of what was registered: criteria, contrasts, sweep selection and the arms they speak of."""
-        body = self.model_dump(mode="json", include=set(REGISTERED), exclude_defaults=True)
+        body = self._with_smoothness(self.model_dump(mode="json", include=set(REGISTERED), exclude_defaults=True))
         return content_hash(body | ({"tables": self._hashed_tables()} if "tables" in body else {}))
 
     def regime_names(self) -> tuple[str, ...]:

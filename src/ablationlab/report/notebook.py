@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,9 @@ from ablationlab.report.table import html_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ablationlab.analysis.wording import VerdictWords
     from ablationlab.report.charts.theme import Figure
     from ablationlab.report.figures import Figures
+    from ablationlab.report.table import Table
 
 
 def load_results(path: str | Path) -> Frames:
@@ -33,7 +34,7 @@ class Frames:
 
     Frames are made when first asked for: ``runs`` (one row per run, with its metrics), ``curves`` (one per run and step),
     ``comparisons``, ``pairs``, ``verdicts``, ``stability``, ``items`` (evaluation, one per run and item) and ``probes``. A
-    frame without data is empty. In Jupyter the object shows the verdict and what the criteria asked.
+    frame without data is empty. In Jupyter the object shows the answers and what the criteria asked.
     """
 
     def __init__(self, results: Results) -> None:
@@ -131,16 +132,9 @@ class Frames:
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
-        """One row per variant and regime: decision, rule, standing, why, recommendation."""
-        from ablationlab.analysis.wording import verdict_words
-
-        names = ["variant", "reference", "regime", "decision", "rule", "label"]
-        rows = []
-        for verdict in self.verdict.verdicts:
-            words = verdict_words(self.analysis, verdict, self.verdict)
-            said = {"why": words.why, "recommendation": words.recommendation}
-            rows.append({name: getattr(verdict, name) for name in names} | said)
-        return _frame(rows, [*names, "why", "recommendation"])
+        """One row per variant and regime, with the fields of verdict.json."""
+        names = list(VariantVerdict.model_fields)
+        return _frame([verdict.model_dump(mode="json") for verdict in self.verdict.verdicts], names)
 
     @cached_property
     def stability(self) -> pd.DataFrame:
@@ -194,36 +188,24 @@ class Frames:
         return found
 
     def __repr__(self) -> str:
-        """The study, how far it is, and its decisions in one line each."""
-        from ablationlab.analysis.wording import DECISIONS
-
+        """The study, how far it is, and its answers."""
         lines = [f"Results of {self.results.name!r}: {self.results.ended} of {len(self.results.runs)} runs ended"]
         lines += [f"Mind: {problem}" for problem in self.problems]
-        lines += [
-            f"{verdict.variant}{self._where(verdict)}: {DECISIONS[verdict.decision]}. {words.why if words else ''}".rstrip()
-            for verdict, words in self._verdicts()
-        ]
+        if (answers := self._answers()) is not None and answers.rows:
+            lines.append(_printed(answers))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return "".join(self._html())
 
-    def _where(self, verdict: VariantVerdict) -> str:
-        """Behind a variant's name: its regime, where there are several."""
-        return f" ({verdict.regime})" if len(self.results.regimes) > 1 else ""
-
-    def _verdicts(self) -> list[tuple[VariantVerdict, VerdictWords | None]]:
-        """Each verdict with its sentences; they need the analysis."""
-        from ablationlab.analysis.wording import verdict_words
+    def _answers(self) -> Table | None:
+        """They need the analysis."""
+        from ablationlab.report.tables.answers import answer_table
 
         analysis, verdict = self.results.analysis, self.results.verdict
-        verdicts = verdict.verdicts if verdict is not None else ()
-        return [
-            (decided, None if analysis is None else verdict_words(analysis, decided, verdict)) for decided in verdicts
-        ]
+        return None if analysis is None or verdict is None else answer_table(analysis, verdict)
 
     def _html(self) -> Iterator[str]:
-        from ablationlab.analysis.wording import DECISIONS
         from ablationlab.report.tables.comparisons import comparison_table, split
 
         results = self.results
@@ -234,11 +216,9 @@ class Frames:
             yield f"<p><b>Interim: {results.ended} of {len(results.runs)} runs have ended. This is not inference.</b></p>"
         for problem in self.problems:
             yield f"<p>Mind: {html_text(problem)}</p>"
-        for verdict, words in self._verdicts():
-            advice = html_text(words.recommendation) if words is not None else ""
-            where = html_text(self._where(verdict))
-            decision = html_text(DECISIONS[verdict.decision])
-            yield f"<p><b><code>{html_text(verdict.variant)}</code>{where}: {decision}.</b> {advice}</p>"
+        if (answers := self._answers()) is not None and answers.rows:
+            yield f"<p>{html_text(answers.caption)}</p>"
+            yield answers.html_standalone()
         if results.analysis is None:
             yield f"<p>{html_text(self._without('analysis.json'))}</p>"
             return
@@ -249,6 +229,16 @@ class Frames:
             table = comparison_table("comparisons", title, shown, len(results.analysis.regimes))
             yield f"<p>{title}; difference = variant − reference.</p>"
             yield table.html_standalone()
+
+
+def _printed(table: Table) -> str:
+    """As a terminal shows it."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    with console.capture() as caught:
+        console.print(table.terminal())
+    return "\n".join(line.rstrip() for line in caught.get().rstrip().split("\n"))
 
 
 def _cell(run: Run) -> dict[str, Any]:

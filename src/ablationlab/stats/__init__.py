@@ -62,7 +62,6 @@ if TYPE_CHECKING:
         tost_pairs_needed,
         tost_power,
     )
-    from ablationlab.stats.robustness import exaggeration, stragglers
     from ablationlab.stats.significance import (
         adjust,
         all_tests,

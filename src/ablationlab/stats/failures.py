@@ -40,8 +40,6 @@ EXACT_UP_TO: Final = 60
 _GRID: Final = 101
 #: Counts are discrete, so a bound from one pair more may be larger. None from more than six more ever is (n to 50).
 _AHEAD: Final = 6
-#: The share of further runs that would cost more than a diverged one is counted as.
-_RARE: Final = 0.001
 
 
 def failure_bound(variant: Sequence[bool], reference: Sequence[bool], *, alpha: float = 0.05) -> FailureBound:
@@ -166,37 +164,6 @@ def _largest_p(only_variant: int, only_reference: int, n: int, difference: float
 def _log(share: FloatArray) -> FloatArray:
     """The logarithm; of 0 a number so low that 0 times it is 0, and its exponential too."""
     return np.asarray(np.maximum(special.xlogy(1.0, np.maximum(share, 0.0)), -1e300))
-
-
-def with_diverged(costs: Sequence[float], diverged: int) -> list[float]:
-    """Costs (variant - reference, above 0 is worse) with *diverged* pairs that have none, for one arm diverged.
-
-    A worst-rank score (Lachin 1999): a divergence counts as a cost beyond the worst of *costs*, by the mean gap between those
-    above the median, and never as a gain; the reference's (below 0) as the mirror image. So what is far out on one side does
-    not move what is counted on the other. The variant's (above 0) counts as no less than what one further run in a thousand
-    would cost, so that on ordinary noise no run helps by being lost. The mirror image of that would break the order on the
-    other side: a worse run widens the spread, and so the gain at which a diverged reference is counted.
-    """
-    sign = 1.0 if diverged > 0 else -1.0
-    turned = [sign * cost for cost in costs]
-    n, median = len(turned), float(np.median(turned))
-    counted = max(0.0, max(turned) + 2 * (max(turned) - median) / max(n - 1, 1))
-    if diverged > 0 and n > 1:
-        spread = float(np.std(turned, ddof=1)) * math.sqrt(1 + 1 / n)
-        counted = max(counted, float(np.mean(turned)) + float(special.stdtrit(n - 1, 1 - _RARE)) * spread)
-    return [*costs, *[sign * counted] * abs(diverged)]
-
-
-def worse_by_rank(variant: Sequence[float], reference: Sequence[float], diverged: int, *, alpha: float) -> bool:
-    """Whether the rank-sum test shows independent costs of the variant above the reference's, of which *diverged* rank last.
-
-    The worst-rank score again; by ranks, so that one cost far beyond the others cannot hide them.
-    """
-    from scipy import stats  # it takes a second to import, and few studies need it
-
-    counted = [*reference, *[math.inf] * diverged]
-    test = stats.mannwhitneyu(variant, counted)
-    return bool(test.pvalue <= alpha and test.statistic > len(variant) * len(counted) / 2)
 
 
 # --- when runs fail -------------------------------------------------------------------------------------------

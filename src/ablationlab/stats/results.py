@@ -391,22 +391,6 @@ class PairedSurvival(StatisticalResult):
 
 
 @dataclass(frozen=True)
-class Exaggeration(StatisticalResult):
-    """If the true effect is *effect* SDs of the delta: power of n pairs, and what a significant result is worth.
-
-    *ratio*: how many times too large significant estimates are on average (type M; None at an effect of 0); *wrong_sign*: the
-    share of them with the wrong sign (type S).
-    """
-
-    effect: float
-    n: int
-    alpha: float
-    power: float
-    ratio: float | None
-    wrong_sign: float
-
-
-@dataclass(frozen=True)
 class FittedMinimum(StatisticalResult):
     """The best rate by a cubic through four rates, and each seed's loss there; *status* says why there is none.
 

@@ -9,7 +9,7 @@ are then compared pair by pair.
 No curve through a few points is the true one: above the best rate losses often rise as at a cliff, and then every fit is off
 by more than the noise. What is known of a convex curve is that it lies above the lines through neighbouring points. So its
 minimum lies between the lowest mean and the lowest place above these lines, and the *doubt* is how far the fit is from the
-farther of the two. A difference of two arms counts only beyond the doubts of both (`beyond_doubt`, `widened`, `sure_bounds`).
+farther of the two. A difference of two arms counts only beyond the doubts of both (`beyond_doubt`, `widened`).
 Where the grid ends after one rate on one side, a parabola through three rates takes the cubic's place.
 
 There is no fit, and the status says so, where the best rate is at the edge of the grid, the grid is too narrow, or
@@ -37,8 +37,8 @@ WIDEST_STEP: Final = 2.0
 #: The highest rate is at least this many times the lowest. On a grid of rates that are almost one, noise puts the lowest
 #: mean inside, wherever the optimum is.
 LEAST_SPAN: Final = 2.0
-#: No difference is within this.
-_TINY: Final = 1e-12
+#: Means this much closer than their size are equal.
+_ROUNDING: Final = 1e-12
 
 
 def fitted_minimum(losses: Mapping[float, Sequence[float]]) -> FittedMinimum:
@@ -76,11 +76,6 @@ def sure_p(test: PValue, deltas: Sequence[float], doubt: float) -> PValue:
     """The test of what is `beyond_doubt`: nothing is shown where the mean lies within the doubt, p is 1 but for rounding."""
     within = test.p is not None and abs(math.fsum(deltas)) <= doubt * len(deltas)
     return replace(test, p=1.0) if within else test
-
-
-def sure_bounds(bounds: tuple[float, float], doubt: float) -> tuple[float, float]:
-    """Within these a difference is within *bounds*, whatever the doubt hides; nothing is, where the doubt is as wide."""
-    return min(bounds[0] + doubt, -_TINY), max(bounds[1] - doubt, _TINY)
 
 
 def widened(interval: Interval, doubt: float, estimate: float | None = None) -> Interval:
@@ -130,7 +125,7 @@ def _least(x: FloatArray, means: FloatArray, at: int) -> float:
         inner = (at - side, at)  # from the other side, over the lowest mean
         low = line(*inner, float(x[end]))
         # A line from beyond that passes above the lowest mean says that the curve is not convex there, and bounds nothing.
-        if 0 <= beyond < len(x) and line(beyond, end, float(x[at])) <= means[at] + _TINY:
+        if 0 <= beyond < len(x) and line(beyond, end, float(x[at])) <= means[at] + _ROUNDING * abs(means[at]):
             slopes = [(means[j] - means[i]) / (x[j] - x[i]) for i, j in (inner, (beyond, end))]
             meet = (means[at] - means[end] - slopes[0] * x[at] + slopes[1] * x[end]) / (slopes[1] - slopes[0])
             low = line(*inner, float(meet))

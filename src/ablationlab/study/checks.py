@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ablationlab.core.errors import AblationLabError, CodeError, PlanError, Problem, UnknownNameError
+from ablationlab.core.errors import AblationLabError, CodeError, PlanError, Problem, UnknownNameError, nearest
 from ablationlab.core.format import count, counted, percent, plain
 from ablationlab.core.format import setting as in_figures
 from ablationlab.core.problems import problems_of
@@ -56,7 +56,7 @@ from ablationlab.records.settings import (
 )
 from ablationlab.study.probes import ALL, PROBES
 from ablationlab.study.trainers import trainer_problems, unused_settings
-from ablationlab.study.variants import VARIANTS, Variant, arm_data, resolved, variants_of
+from ablationlab.study.variants import VARIANTS, Variant, arm_data, is_baseline_again, resolved, variants_of
 
 #: Tests over patterns of signs: their p is never below 2 / 2^n.
 SIGN_TESTS = ("sign-flip", "wilcoxon")
@@ -107,12 +107,13 @@ def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         if not isinstance(name, str) or name in known:
             continue
         problem = Problem.unknown(key, "variant", name, known)
-        if key == f"variants.{name}":
-            how = _BASELINE_TABLE if name == baseline else _ARM_TABLE
-            text = f"its table is empty, and no known variant has this name; {how}"
-            problem = replace(problem, message=text, value=None)
         if key != "baseline" or name not in listed:  # reported where it is listed
             yield problem
+    for name, table in tables.items():
+        meant = nearest(name, [known for known in VARIANTS if known not in listed]) if table == {} else None
+        if meant is not None:
+            text = "its table is empty, and no known variant has this name"
+            yield Problem(f"variants.{name}", text, None, "another name for the study's own settings once more", meant)
     if isinstance(baseline, str) and baseline in known and listed and baseline not in listed:
         yield Problem("variants", f"the baseline {baseline!r} must be one of them")
     yield from _table_problems(data, tables, known)
@@ -124,10 +125,6 @@ def _name_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             allowed = "letters from a to z, digits, dots, dashes and underscores, at most 60"
             yield Problem(f"variants.{name}", "is not a valid name of a variant", repr(name), allowed)
 
-
-#: What to write into the table of a variant that says nothing yet.
-_BASELINE_TABLE = 'for the study\'s own settings, write about = "what it is"'
-_ARM_TABLE = "write what it changes, such as training.weight_decay = 0.0; only the baseline may change nothing"
 
 # Names of folders begin with it.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,59}")
@@ -146,8 +143,9 @@ def _table_problems(data: Mapping[str, Any], tables: dict[str, Any], known: Sequ
             yield Problem(f"variants.{name}", text, None, f'[variants.my-{name}] with from = "{name}"')
         elif read[name].base is not None and read[name].base not in known:
             yield Problem.unknown(f"variants.{name}.from", "variant", str(read[name].base), known)
-        elif read[name].base is None and not read[name].settings and name != data.get("baseline"):
-            yield Problem(f"variants.{name}", f"changes nothing; {_ARM_TABLE}")
+        elif read[name].base is None and not (read[name].settings or read[name].empty or name == data.get("baseline")):
+            text = "changes nothing; write what it changes, such as training.weight_decay = 0.0"
+            yield Problem(f"variants.{name}", text, None, "for an A/A study, an empty table")
         if "preset" in read[name].model:
             yield Problem(f"variants.{name}.model.preset", "a variant cannot take another preset; write its settings")
         if "lr" in read[name].training and data.get("sweep"):
@@ -601,7 +599,7 @@ def _without_effect(study: Study) -> list[str]:
         ]
         used = [{key: arm[key] for key in arm if key not in {*idle(arm), "model.preset"}} for arm in arms[name]]
         recipe = json.dumps([used, arm_data(study.data, variant).model_dump(mode="json")], sort_keys=True)
-        if (first := trained.setdefault(recipe, name)) != name:
+        if (first := trained.setdefault(recipe, name)) != name and not is_baseline_again(study, name):
             found.append(
                 f"{name} trains the same model as {first}: nothing in which their settings differ has an effect"
             )

@@ -28,6 +28,7 @@ from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
 from ablationlab.study.trainers import SCRIPTS, TRAINER_KEYS, has_own_trainer, with_trainer
 from ablationlab.study.trust import carried_code, remember
+from ablationlab.study.variants import VARIANTS
 
 #: Levels of tables and lists in a study file; the deepest setting has six.
 DEEPEST = 20
@@ -177,14 +178,14 @@ def _nested(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A study whose ``[variants.NAME]`` tables stand apart from the names; an empty table is the known variant itself."""
+    """A study whose ``[variants.NAME]`` tables stand apart from the names; an empty one of a known variant is that itself."""
     variants = data.get("variants")
     if not isinstance(variants, Mapping):
         return dict(data)
     return {
         **data,
         "variants": list(variants),
-        "tables": {name: table for name, table in variants.items() if table != {}},
+        "tables": {name: table for name, table in variants.items() if table != {} or name not in VARIANTS},
     }
 
 

@@ -50,7 +50,7 @@ from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import PROBES, probe_intervals
 from ablationlab.study.trainers import metrics_of, own_trainer_runs, program_drift
-from ablationlab.study.variants import variants_of
+from ablationlab.study.variants import is_baseline_again, variants_of
 
 Asked = Literal["auto"] | Precision
 # Runs of one GPU stack, at most: 256 are 1 to 8 % faster than 64 (benchmarks/README.md), but take four times the memory
@@ -661,7 +661,7 @@ def _check_arms(
             continue
         checked.add(key)
         ours, theirs = ((arm.model, arm.training, texts[arm.variant]) for arm in (run, base))
-        if run.variant != study.baseline and ours == theirs:
+        if run.variant != study.baseline and ours == theirs and not is_baseline_again(study, run.variant):
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
         both = [declared[run.variant], declared[study.baseline]]
         refuse(run.id, base.id, setting_mismatches(run, base, both))

@@ -23,7 +23,7 @@ from ablationlab.records.metrics import METRICS, Direction, Metric
 from ablationlab.records.plan import Declaration, Execution, Plan, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, Study, Trainer, flattened, merged
 from ablationlab.records.storage import content_hash, timestamp
-from ablationlab.study.variants import Variant, variants_of
+from ablationlab.study.variants import Variant, is_baseline_again, variants_of
 
 #: Tables of a study file that belong to the user's own trainer.
 TABLES = ("model", "training", "data")
@@ -359,7 +359,10 @@ def _planned(study: Study, own: Trainer, variant: Variant, regime: str, seed: in
 def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
     base = {(run.regime, run.seed): run.settings for run in runs if run.variant == study.baseline}
     same = dict.fromkeys(
-        run.variant for run in runs if run.variant != study.baseline and run.settings == base[run.regime, run.seed]
+        run.variant
+        for run in runs
+        if run.variant != study.baseline and run.settings == base[run.regime, run.seed]
+        if not is_baseline_again(study, run.variant)
     )
     if same:
         raise PlanError(f"variants that change nothing: {', '.join(same)}. They equal the baseline {study.baseline!r}")

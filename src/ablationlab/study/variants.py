@@ -153,6 +153,13 @@ def variants_of(study: Study) -> dict[str, Variant]:
     return {name: resolved(name, study.tables) for name in study.variants}
 
 
+def is_baseline_again(study: Study, name: str) -> bool:
+    """Whether an arm is the baseline once more, on purpose: an A/A study checks the instrument."""
+    again, table = name != study.baseline, study.tables.get(name)
+    baseline = resolved(study.baseline, study.tables) if again and table is not None and table.empty else None
+    return baseline is not None and baseline.compute is None and not baseline.table.settings
+
+
 def _load_builtin() -> None:
     text = files("ablationlab.study").joinpath("variants.toml").read_text(encoding="utf-8")
     tables = {name: validated(VariantTable, table) for name, table in tomllib.loads(text).items()}

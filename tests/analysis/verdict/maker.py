@@ -6,7 +6,15 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-from ablationlab.records.analysis import Analysis, ArmStability, Comparison, Missing, StabilityAnalysis, StabilityGain
+from ablationlab.records.analysis import (
+    Analysis,
+    ArmStability,
+    Comparison,
+    CostRecord,
+    Missing,
+    StabilityAnalysis,
+    StabilityGain,
+)
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import Hypothesis
 from ablationlab.stats.results import Equivalence, Interval, Sensitivity
@@ -66,7 +74,20 @@ def comparison(
             control_delta=-0.1,
             control_pairs=3,
         )
+    sign = -1.0 if direction == "higher" else 1.0
+    ends = [None if end is None else sign * end for end in ((low, high) if sign > 0 else (high, low))]
+    lost = tuple(one.seed for one in missing if one.arm == variant)
+    cost = CostRecord(
+        claim=outcome if outcome in ("better", "worse") else None,
+        better=None if delta is None else sign * delta,
+        worse=None if delta is None else sign * delta,
+        low=ends[0],
+        high=None if lost else ends[1],
+        same=bool(equivalent) and not missing,
+        lost=lost,
+    )
     values: dict[str, Any] = {
+        "cost": None if delta is None or direction is None else cost,
         "id": f"{metric}/{regime}/{variant}:{BASELINE}",
         "metric": metric,
         "task": None,

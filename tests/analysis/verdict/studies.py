@@ -11,7 +11,6 @@ from ablationlab.analysis import analyze
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent, value_or_absent
 from ablationlab.analysis.stability import diverged
 from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.wording import VerdictWords, verdict_words
 from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.run import Divergence
@@ -109,12 +108,6 @@ def study(*given: Any, **more: Any) -> Analysis:
 def verdict_of(*given: Any, **more: Any) -> VariantVerdict:
     """The verdict on its first variant in its first regime."""
     return decide(study(*given, **more)).verdicts[0]
-
-
-def words_of(*given: Any, **more: Any) -> VerdictWords:
-    """Its sentences."""
-    made = study(*given, **more)
-    return verdict_words(made, decide(made).verdicts[0])
 
 
 def arms(mean: float, sd: float = 0.002, n: int = 10, start: float = 2.0) -> dict[str, list[float]]:

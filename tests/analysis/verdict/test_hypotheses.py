@@ -9,11 +9,9 @@ from pydantic import ValidationError
 
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.verdict.fragility import without
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
-from ablationlab.analysis.wording import hypothesis_clauses, hypothesis_lines, hypothesis_why
-from ablationlab.core.format import plain
-from ablationlab.records.settings import Criterion, Hypothesis
+from ablationlab.analysis.verdict.without import without
+from ablationlab.records.settings import Criterion, Hypothesis, Stability
 from ablationlab.stats import Caveat, CaveatCode
 
 from .maker import analysis, comparison, stability
@@ -21,7 +19,8 @@ from .studies import LOSS, RESTORES, arms, dataset
 
 
 def accuracy(outcome="not-shown", **more):
-    given = {"direction": "higher", "role": "secondary", "sensitive": True, **more}
+    delta = {"better": 0.3, "worse": -0.3}.get(outcome, 0.0)
+    given = {"direction": "higher", "role": "secondary", "sensitive": True, "delta": delta, **more}
     return comparison("macro_accuracy", outcome, **given)
 
 
@@ -59,19 +58,10 @@ def test_h0_and_h1a(found, stable, h0, h1a):
         assert verdicts["H0"].evidence == ("macro_accuracy/default/layernorm:none",)
 
 
-def test_without_macro_accuracy_the_reason_is_said_and_no_other_metric_steps_in():
+def test_without_macro_accuracy_no_other_metric_steps_in():
     made = analysis(comparison("next_token_accuracy", "worse", direction="higher"))
-    verdicts = judge_hypotheses(made)
-    assert verdicts["H0"].status == "undecided"
-    assert hypothesis_why(made, verdicts["H0"]) == "macro accuracy is not in the records"
-    assert verdicts["H0"].evidence == ()
-
-
-def test_at_chance_is_never_evidence():
-    made = analysis(accuracy(equivalent=True, sensitive=False))
-    why = hypothesis_why(made, judge_hypotheses(made)["H0"])
-    assert "not shown to be sensitive" in why
-    assert "accuracy 0.500 on 100 items does not beat chance 0.500 (one-sided p = 0.50)" in plain(why)
+    verdict = judge_hypotheses(made)["H0"]
+    assert (verdict.status, verdict.evidence, verdict.answers) == ("undecided", (), {})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +89,7 @@ def test_h1b_is_rejected_where_the_variant_is_shown_to_be_less_stable():
 
 def test_h1b_is_undecided_without_curves():
     made = analysis(comparison()).model_copy(update={"stability": None})
-    assert judge_hypotheses(made)["H1b"].reason == "stability-unknown"
+    assert judge_hypotheses(made)["H1b"].status == "undecided"
 
 
 def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registered", reference_mean=0.3, **more):
@@ -114,7 +104,7 @@ def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registe
         high=high,
         label=label,
         reference_mean=reference_mean,
-        **{"p": 0.001 if outcome == "better" else 0.5, **more},
+        **{"p": 0.5 if outcome == "not-shown" else 0.001, **more},
     )
 
 
@@ -142,15 +132,9 @@ def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status)
         assert bool(verdict.evidence) == counts
 
 
-def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
-    made = analysis(comparison(), swept(), stable=stability(8, 0, n=8, places=2))
-    verdict = judge_hypotheses(made)["H1b"]
-    assert (
-        hypothesis_clauses(made, verdict)[0].text
-        == "shown in 1 of 2 comparisons of stability, corrected for their number"
-    )
-    assert [clause.begun.split(" ")[0] for clause in hypothesis_clauses(made, verdict)] == ["Shown", "layernorm"]
-    assert verdict.evidence == ("stability/default/layernorm:none",)
+def test_h1b_names_the_answer_at_every_place():
+    verdict = judge_hypotheses(analysis(comparison(), swept(), stable=stability(8, 0, n=8, places=2)))["H1b"]
+    assert verdict.answers == {"default/layernorm": "more stable", "sweep/layernorm": "undecided"}
 
 
 def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
@@ -165,16 +149,10 @@ def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
     assert (verdict.status, verdict.evidence) == ("undecided", ())
 
 
-def test_h1a_says_what_a_smaller_gradient_norm_beside_a_loss_of_accuracy_means():
-    worse = accuracy("worse", delta=-0.08, low=-0.1, high=-0.06)
-    made = analysis(comparison(), worse, SMOOTHER)
-    verdict = judge_hypotheses(made)["H1a"]
-    assert (verdict.status, verdict.reason) == ("supported", "worse-and-smoother")
-    why = plain(hypothesis_why(made, verdict))
-    assert "final gradient norm −54" in why
-    assert why.startswith("layernorm is worse (macro accuracy")
-    assert "although it trains more smoothly" in why
-    assert why.count("interval") == 0  # the numbers behind it are a link away
+def test_h1a_rests_on_the_loss_of_accuracy_and_on_what_is_smoother():
+    worse = accuracy("worse")
+    verdict = judge_hypotheses(analysis(comparison(), worse, SMOOTHER))["H1a"]
+    assert (verdict.status, verdict.answers) == ("supported", {"default/layernorm": "worse"})
     assert verdict.evidence == (worse.id, SMOOTHER.id)
 
 
@@ -187,13 +165,6 @@ def test_a_hypothesis_may_speak_of_a_metric_that_is_not_scored_on_tasks():
     verdict = judge_hypotheses(analysis(comparison(equivalent=True), hypotheses=(hypothesis,)))["H"]
     assert (verdict.status, verdict.statement) == ("supported", "The loss stays.")
     assert (verdict.rule, verdict.metric) == ("no-change", "validation_loss")
-
-
-def test_each_hypothesis_has_a_line():
-    made = analysis(comparison(), stable=stability(6, 0, n=6))
-    lines = hypothesis_lines(made, judge_hypotheses(made))
-    assert [line.split(". ")[0] for line in lines] == ["H0 undecided", "H1a undecided", "H1b supported"]
-    assert lines[0] == "H0 undecided. Nothing changes. Because: macro accuracy is not in the records."
 
 
 @pytest.mark.parametrize(
@@ -213,7 +184,6 @@ def test_a_comparison_at_grid_rates_shows_nothing_and_is_not_left_out():
         beside = grid.model_copy(update={"outcome": outcome})
         verdicts = judge_hypotheses(analysis(comparison(), fitted, beside, stable=stability()))
         assert (verdicts["H0"].status, verdicts["H1a"].status) == ("undecided", "undecided")
-    assert judge_hypotheses(analysis(comparison(), grid, stable=stability()))["H0"].reason == "grid-rates"
 
 
 def rescued(more=(), **changes):
@@ -222,18 +192,17 @@ def rescued(more=(), **changes):
     ended = {"none": "s" * 8, "layernorm": "." * 8, **dict.fromkeys(more, "." * 8)}
     norms = {"none": arms(0.0, n=8)["none"], **dict.fromkeys(("layernorm", *more), arms(-0.1, n=8)["layernorm"])}
     values = {"validation_loss": {**arms(0.0, n=8), **named}, "final_gradient_norm": norms}
-    made = dataset(values, endings=ended, hypotheses=(RESTORES,))
+    smooth = Stability(smoothness=("final_gradient_norm",))
+    made = dataset(values, endings=ended, hypotheses=(RESTORES,), settings=smooth)
     return analyze(replace(made, added=frozenset(more), **changes))
 
 
 def test_seeds_that_were_added_later_decide_no_hypothesis_on_stability():
     made = rescued(registered=False)
     (h1b,) = judge_hypotheses(made).values()
-    assert (h1b.status, h1b.reason) == ("undecided", "not-registered")
-    assert "exploratory" in hypothesis_why(made, h1b)
-    assert "p = 0.016 corrected, not registered" in plain(hypothesis_why(made, h1b))
+    assert (h1b.status, h1b.evidence) == ("undecided", ())
     (verdict,) = decide(made).verdicts
-    assert (verdict.decision, verdict.label) == ("adopt-in-regime", "exploratory")
+    assert (verdict.answer, verdict.label) == ("more stable", "exploratory")
 
 
 def test_variants_that_were_added_later_change_nothing_about_the_sealed_ones():
@@ -248,9 +217,7 @@ def test_variants_that_were_added_later_change_nothing_about_the_sealed_ones():
     assert (later.registered, later.places, later.p_adjusted) == (False, 18, pytest.approx(18 * 2 / 2**8))
     h1b = judge_hypotheses(joined)["H1b"]
     assert (h1b.status, h1b.evidence) == ("supported", (sealed[0].id,))
-    decided = {verdict.variant: (verdict.decision, verdict.stability.places) for verdict in decide(joined).verdicts}
-    assert decided["layernorm"] == ("adopt-in-regime", 2)
-    assert decided["later-0"][1] == 18
+    assert {verdict.variant: verdict.answer for verdict in decide(joined).verdicts}["layernorm"] == "more stable"
     left_out = without(joined, 1).stability
     assert left_out.places == 2
     assert left_out.gain("later-0", "none", "default").registered is False
@@ -259,7 +226,7 @@ def test_variants_that_were_added_later_change_nothing_about_the_sealed_ones():
 def test_variants_that_were_added_later_support_no_hypothesis():
     made = rescued(more=["layernorm"])
     assert made.stability.gain("layernorm", "none", "default").outcome == "more-stable"
-    assert judge_hypotheses(made)["H1b"].reason == "not-registered"
+    assert judge_hypotheses(made)["H1b"].status == "undecided"
 
 
 def test_a_hypothesis_on_a_guard_is_corrected_over_its_variants():
@@ -274,12 +241,10 @@ def test_a_hypothesis_on_a_guard_is_corrected_over_its_variants():
         loss = {"none": arms(0.0)["none"], **dict.fromkeys(variants, arms(0.0)["layernorm"])}
         made = analyze(dataset({"validation_loss": loss, "token_ece": ece}, (LOSS, guard), hypotheses=(h0,)))
         assert made.comparison("token_ece", "default", "layernorm", "none").p == pytest.approx(0.03, abs=1e-4)
-        return made, judge_hypotheses(made)["H0"]
+        return judge_hypotheses(made)["H0"].status
 
-    made, alone = judged("layernorm")
-    assert alone.status == "rejected"
-    assert "p = 0.030 (one test)" in plain(hypothesis_why(made, alone))
-    assert judged("layernorm", "rmsnorm")[1].status == "undecided"
+    assert judged("layernorm") == "rejected"
+    assert judged("layernorm", "rmsnorm") == "undecided"
 
 
 @pytest.mark.parametrize("deleted", [("none", "layernorm"), ("none",), ("layernorm",)])
@@ -300,6 +265,5 @@ def test_fewer_divergences_restore_no_stability_where_more_runs_spike():
     ended = {"none": "d" * 8 + "." * 22, "layernorm": "." * 8 + "s" * 22}
     made = replace(dataset({"validation_loss": arms(0.0, n=30)}, endings=ended), hypotheses=(RESTORES,), brief=True)
     decided = decide(analyze(made))
-    assert decided.verdicts[0].rule == 1
-    h1b = decided.hypotheses["H1b"]
-    assert (h1b.status, h1b.reason) == ("undecided", "gain-undone")
+    assert decided.verdicts[0].answer == "unstable"
+    assert decided.hypotheses["H1b"].status == "undecided"

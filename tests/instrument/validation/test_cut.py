@@ -59,7 +59,7 @@ def test_a_diverged_run_is_an_outcome_and_its_study_stays(rule):
     hit = analyses[1].comparisons[0]
     assert hit.n == (4 if rule == "survivors" else 0)
     assert [lost.seed for lost in hit.missing] == [7]
-    assert verdicts[1].verdicts[0].decision == "inconclusive"
+    assert verdicts[1].verdicts[0].answer == "undecided"
     found = comparison_rates([analysis.comparisons[0] for analysis in analyses], 5)
     assert found.significant.n == 10, "it stays in the denominator"
     assert next(m.unavailable for m in found.methods if m.method == "paired-t") == (0 if rule == "survivors" else 1)

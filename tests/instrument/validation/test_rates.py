@@ -10,10 +10,10 @@ from ablationlab.analysis import Arm, Dataset
 from ablationlab.instrument.validation.cut import cut
 from ablationlab.instrument.validation.rates import (
     OWN,
+    answer_counts,
     comparison_rates,
     compatibility,
     counted,
-    decision_counts,
     holds,
     method_rates,
     rate,
@@ -22,7 +22,7 @@ from ablationlab.instrument.validation.run import concluded
 from ablationlab.records.analysis import RunStability
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import Criterion
-from ablationlab.records.verdict import Decision
+from ablationlab.records.verdict import Answer
 from ablationlab.stats import paired_t_power
 from ablationlab.stats.stability import _medians
 
@@ -112,14 +112,12 @@ def test_the_default_test_keeps_its_alpha_and_percentile_intervals_do_not(null):
     by_method = {(m.kind, m.method): m.rate for m in found.methods}
     assert by_method["interval", "percentile"].low > 0.1
     assert by_method["test", "sign-flip"].hits == 0, "it cannot go below 0.0625 with five pairs"
-    decisions = decision_counts(verdicts, "redrawn")
-    assert sum(one.hits for one in decisions.values()) == 200
-    assert decisions["tie"] == found.equivalent, (
-        "a difference that is shown to be small is a tie, also where it is real"
-    )
-    shown = [one.outcome for one in comparisons(analyses) if not one.equivalence.equivalent]
-    assert decisions["keep-baseline"].hits == shown.count("worse") > 0
-    assert decisions["adopt-provisionally"].hits == shown.count("better") > 0, "of stability nothing is known here"
+    answers = answer_counts(verdicts, "redrawn")
+    assert sum(one.hits for one in answers.values()) == 200
+    assert answers["same"] == found.equivalent, "a difference that is shown to be small is none, also where it is real"
+    large = [one.outcome for one in comparisons(analyses) if abs(one.delta) >= one.smallest_effect]
+    assert answers["worse"].hits == large.count("worse") > 0
+    assert answers["better"].hits == large.count("better") > 0
 
 
 def test_the_differences_are_described(null):
@@ -143,7 +141,7 @@ def test_a_known_shift_is_found_as_often_as_planned():
     found = comparisons(analyses)
     assert paired_t_power(1.68, 5) == pytest.approx(0.8, abs=0.005)
     assert holds(counted(one.outcome == "worse" for one in found), 0.8)
-    assert holds(decision_counts(verdicts, "redrawn")["keep-baseline"], 0.8)
+    assert holds(answer_counts(verdicts, "redrawn")["worse"], 0.8)
     assert all(not part.simulated for part in method_rates(found, 5, null=False))
 
 
@@ -155,10 +153,10 @@ def test_heavy_tails_make_the_t_test_conservative_and_that_is_expected():
     assert test.simulated[OWN] < 0.045
 
 
-def test_every_decision_is_listed_even_where_it_was_never_given(null):
-    given = decision_counts(null[1], "redrawn")
-    assert set(given) == {decision.value for decision in Decision}
-    assert given["trade-off"] == rate(0, 200)
+def test_every_answer_is_listed_even_where_it_was_never_given(null):
+    given = answer_counts(null[1], "redrawn")
+    assert set(given) == {answer.value for answer in Answer}
+    assert given["unstable"] == rate(0, 200)
 
 
 @pytest.mark.parametrize("size", [2, 5, 10, 19, 20])

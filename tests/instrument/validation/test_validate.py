@@ -54,7 +54,7 @@ def test_a_folder_is_cut_judged_and_counted(found):
     assert found.compatibility[0].compatible
     assert found.families[0].members == (one.id,)
     assert found.families[0].any == one.significant
-    assert sum(rate.hits for rate in found.decisions[0].decisions.values()) == 12
+    assert sum(rate.hits for rate in found.answers[0].answers.values()) == 12
 
 
 def test_an_injected_effect_is_calibrated_on_other_seeds_and_held_against_its_power(found):
@@ -75,7 +75,7 @@ def test_an_injected_effect_is_calibrated_on_other_seeds_and_held_against_its_po
     assert half.compatible
     assert half.detected.hits >= 6
     assert half.wrong_way.hits == 0
-    assert half.decisions["keep-baseline"] == half.detected
+    assert half.answers["worse"] == half.detected
 
 
 def test_the_record_is_written_and_read_again_and_everything_is_shown(found, tmp_path):

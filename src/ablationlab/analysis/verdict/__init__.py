@@ -1,14 +1,14 @@
-"""The decision: the rules over an analysis (rules.py), the study's hypotheses (hypotheses.py), how much it hangs on one seed
-(fragility.py).
+"""The answers: the rules over an analysis (rules.py), failures (failures.py), the study's hypotheses (hypotheses.py), and
+what an answer would be without one seed (without.py).
 
 `decide` is a pure function of the analysis: the same analysis.json gives the same verdict.json.
 """
 
 from __future__ import annotations
 
-from ablationlab.analysis.verdict.fragility import with_fragility
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import judge
+from ablationlab.analysis.verdict.without import with_seeds_left_out
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.verdict import Verdict
 
@@ -16,8 +16,8 @@ __all__ = ["decide", "judge"]
 
 
 def decide(analysis: Analysis) -> Verdict:
-    """The verdict on every variant in every regime; a pure function of the analysis."""
-    verdicts = with_fragility(
+    """The answer on every variant in every regime; a pure function of the analysis."""
+    verdicts = with_seeds_left_out(
         analysis,
         [
             judge(analysis, variant, regime)

@@ -1,344 +1,256 @@
-"""The rules of the protocol, in their order; the first that applies decides, per variant and regime.
+"""The rules: seven answers, of which the first that applies is given, per variant and regime.
 
-0. nothing sensitive was measured, neither the primary metric nor a difference in stability: no-verdict;
-1. the variant is shown less stable: keep-baseline;
-2. the baseline is unstable and a gain is shown: adopt-in-regime if the primary metric and every guard keep their
-   margins and it fails beyond the margin in no registered way, as counted, else trade-off;
-3. equivalent within the smallest effect that matters: tie, broken by the tie-breakers in their order;
-   keep-provisionally if it fails beyond the margin, as counted;
-4. shown worse on the primary metric: keep-baseline;
-5. shown better: keep-provisionally if it fails beyond the margin, as counted; inconclusive if it would be a tie were its
-   worst runs less bad; trade-off if a guard or a registered secondary is shown worse, or would be if its worst runs were
-   less bad; adopt if every guard and the stability are shown non-inferior and every registered secondary was measured,
-   else adopt-provisionally;
-6. otherwise inconclusive, with what it would take; keep-provisionally where the variant diverged on a seed on which the
-   baseline did not, where it fails beyond the margin, as counted, or where it would be shown worse if its worst runs were
-   less bad.
+    not measured  the primary metric is missing or was not sensitive, and stability does not differ
+    unstable      it fails more often than the baseline: shown, or as counted
+    more stable   it is shown to fail less often
+    worse         shown worse on the primary metric, by the smallest effect or more
+    better        shown better, by the smallest effect or more
+    same          two one-sided tests show the difference to lie within the smallest effect
+    undecided     otherwise
 
-What speaks for the variant (2, 3, 5, tie-breakers, hypotheses) must hold with every run counted as failed that it alone
-lost (`evidence.lost_alone`): one that diverged, one whose value is no number, and one that is missing beside the
-baseline's. "Worse" (4) must hold with the baseline's diverged runs counted (`stats.failures.with_diverged`). So a run that
-diverges, or is not there, does not make the verdict on its arm better, but for the limits that docs/analysis.md names; where
-runs are missing and what is there does not outweigh it, the verdict is inconclusive.
-
-"Shown" is by the registered test, corrected over its family as it was sealed, at its alpha. A difference in stability is
-corrected for every sealed place, and the same correction judges the hypothesis `restores-stability`.
+"Shown" is by the registered test, corrected over its family as it was sealed. `stats.costs` says how lost and far-out runs
+count, `failures` how missing records do. What must hold is in tests/analysis/verdict/test_properties.py, and the error rates
+of whole studies in docs/validation-tables.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence, sure_effect
-from ablationlab.analysis.verdict.evidence import Evidence, gather, lost_alone
-from ablationlab.records.analysis import Analysis, Comparison
-from ablationlab.records.verdict import (
-    Decision,
-    Need,
-    Needs,
-    Reason,
-    Rule,
-    RuleCheck,
-    TieBreak,
-    TradeOff,
-    VariantVerdict,
-)
+from ablationlab.analysis.verdict.failures import Failures, failures_of
+from ablationlab.records.analysis import Absence, Analysis, Comparison
+from ablationlab.records.settings import TUNED
+from ablationlab.records.verdict import Advice, Answer, Guard, Lack, Standing, TieBreak, VariantVerdict
+from ablationlab.stats import CaveatCode
+from ablationlab.stats._common import MINIMUM_PAIRS
 
-POWER = 0.8
-#: Decisions that say what it would take to decide.
-UNDECIDED = (Decision.INCONCLUSIVE, Decision.NO_VERDICT, Decision.KEEP_PROVISIONALLY)
-
-
-@dataclass(frozen=True)
-class RuleAnswer:
-    """What one rule says: the decision if it applies, and why or why not."""
-
-    reason: Reason
-    decision: Decision | None = None
-
-
-def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
-    """Ask the rules in their order."""
-    evidence = gather(analysis, variant, regime)
-    checks: list[RuleCheck] = []
-    for rule, apply in RULES.items():
-        answer = apply(evidence)
-        checks.append(RuleCheck(rule=rule, applies=answer.decision is not None, reason=answer.reason))
-        if answer.decision is not None:
-            return _verdict(evidence, rule, answer.reason, answer.decision, checks)
-    raise AssertionError("the last rule always applies")
-
-
-def decision_of(evidence: Evidence) -> Decision:
-    """The decision alone."""
-    return next(answer.decision for apply in RULES.values() if (answer := apply(evidence)).decision is not None)
-
-
-def _verdict(
-    evidence: Evidence, rule: Rule, reason: Reason, decision: Decision, checks: list[RuleCheck]
-) -> VariantVerdict:
-    broken = break_tie(evidence) if decision == Decision.TIE else None
-    needs = needs_of(evidence) if decision in UNDECIDED else None
-    return VariantVerdict(
-        variant=evidence.variant,
-        reference=evidence.analysis.baseline,
-        regime=evidence.regime,
-        decision=decision,
-        rule=rule,
-        reason=reason,
-        label=evidence.primary.label if evidence.primary is not None else "exploratory",
-        evidence=_cited(evidence, rule, broken),
-        checks=tuple(checks),
-        costs=evidence.costs,
-        secondaries=tuple(comparison.id for comparison in evidence.shown_worse),
-        stability=evidence.standing,
-        trade_off=_trade_off(evidence),
-        tie_break=broken,
-        needs=needs,
-    )
-
-
-def _not_sensitive(evidence: Evidence) -> RuleAnswer:
-    problem = _cannot_ask(evidence)
-    if problem is None:
-        return RuleAnswer(Reason.MEASURED)
-    if evidence.standing.gained or evidence.standing.lost:
-        return RuleAnswer(Reason.STABILITY_DIFFERS)
-    return RuleAnswer(problem, Decision.NO_VERDICT)
-
-
-def _less_stable(evidence: Evidence) -> RuleAnswer:
-    if not evidence.standing.known:
-        return RuleAnswer(Reason.STABILITY_UNKNOWN)
-    return (
-        RuleAnswer(Reason.LESS_STABLE, Decision.KEEP_BASELINE)
-        if evidence.standing.lost
-        else RuleAnswer(Reason.NOT_LESS_STABLE)
-    )
-
-
-def _restores(evidence: Evidence) -> RuleAnswer:
-    if not evidence.standing.known:
-        return RuleAnswer(Reason.STABILITY_UNKNOWN)
-    if not evidence.standing.gained:
-        return RuleAnswer(Reason.GAIN_NOT_SHOWN if evidence.baseline_unstable else Reason.BASELINE_STABLE)
-    if evidence.may_be_less_stable:
-        return RuleAnswer(Reason.MAY_BE_LESS_STABLE, Decision.INCONCLUSIVE)
-    kept = evidence.primary is not None and all(cost.shown == "kept" for cost in evidence.costs)
-    if kept and not evidence.fails_beyond_margin:
-        return RuleAnswer(Reason.GAIN_WITHIN_MARGINS, Decision.ADOPT_IN_REGIME)
-    return RuleAnswer(Reason.GAIN_AT_A_COST, Decision.TRADE_OFF)
-
-
-def _equivalent(evidence: Evidence) -> RuleAnswer:
-    problem = _cannot_ask(evidence)
-    if problem or evidence.primary is None:
-        return RuleAnswer(problem or Reason.PRIMARY_MISSING)
-    tost = evidence.primary.equivalence
-    if tost is None and evidence.primary.smallest_effect is None:
-        return RuleAnswer(Reason.NO_SMALLEST_EFFECT)
-    if tost is None:
-        return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED)
-    if not tost.equivalent:
-        return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
-    real = evidence.primary.outcome in ("better", "worse")
-    return _outweighed(evidence, holds=evidence.equivalence_holds) or RuleAnswer(
-        Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE
-    )
-
-
-def _outweighed(evidence: Evidence, *, holds: bool) -> RuleAnswer | None:
-    """What keeps a claim for the variant from being made: runs that it alone lost, or it fails too often."""
-    if not holds and evidence.variant_diverged:
-        return RuleAnswer(Reason.SURVIVORS_ONLY)
-    if evidence.fails_beyond_margin:
-        return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
-    return None if holds else RuleAnswer(Reason.RUNS_MISSING, Decision.INCONCLUSIVE)
-
-
-def _worse(evidence: Evidence) -> RuleAnswer:
-    problem = _cannot_ask(evidence)
-    if problem or evidence.primary is None:
-        return RuleAnswer(problem or Reason.PRIMARY_MISSING)
-    if evidence.primary.outcome != "worse":
-        return RuleAnswer(Reason.NOT_WORSE)
-    if not evidence.holds:
-        return RuleAnswer(Reason.BASELINE_SURVIVORS_ONLY)
-    return RuleAnswer(Reason.WORSE, Decision.KEEP_BASELINE)
-
-
-def _better(evidence: Evidence) -> RuleAnswer:
-    problem = _cannot_ask(evidence)
-    if problem or evidence.primary is None:
-        return RuleAnswer(problem or Reason.PRIMARY_MISSING)
-    if evidence.primary.outcome != "better":
-        return RuleAnswer(Reason.NOT_BETTER)
-    # A tie that worse or lost runs undo is no gain either.
-    tost = evidence.primary.equivalence
-    tied = tost is not None and bool(tost.equivalent)
-    if outweighed := _outweighed(evidence, holds=evidence.holds and not tied):
-        return outweighed
-    if evidence.tie_cap is not None:
-        return RuleAnswer(Reason.MAY_BE_SMALL, Decision.INCONCLUSIVE)
-    if evidence.shown_worse or evidence.broken_guards:
-        return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
-    if evidence.hidden_costs:
-        return RuleAnswer(Reason.BETTER_WITH_BAD_RUNS, Decision.TRADE_OFF)
-    if (
-        evidence.standing.non_inferior
-        and not evidence.lacking
-        and not evidence.unmeasured
-        and all(guard.shown == "kept" for guard in evidence.guards)
-    ):
-        return RuleAnswer(Reason.BETTER_AND_SAFE, Decision.ADOPT)
-    return RuleAnswer(Reason.BETTER_NOT_ALL_SHOWN, Decision.ADOPT_PROVISIONALLY)
-
-
-def _otherwise(evidence: Evidence) -> RuleAnswer:
-    if evidence.variant_diverged:
-        return RuleAnswer(Reason.VARIANT_DIVERGED, Decision.KEEP_PROVISIONALLY)
-    if evidence.fails_beyond_margin:
-        return RuleAnswer(Reason.FAILS_MORE, Decision.KEEP_PROVISIONALLY)
-    if evidence.bad_runs:
-        return RuleAnswer(Reason.BAD_RUNS, Decision.KEEP_PROVISIONALLY)
-    return RuleAnswer(Reason.NO_RULE_APPLIES, Decision.INCONCLUSIVE)
-
-
-RULES: Mapping[Rule, Callable[[Evidence], RuleAnswer]] = {
-    Rule.NOT_SENSITIVE: _not_sensitive,
-    Rule.LESS_STABLE: _less_stable,
-    Rule.RESTORES_STABILITY: _restores,
-    Rule.EQUIVALENT: _equivalent,
-    Rule.WORSE: _worse,
-    Rule.BETTER: _better,
-    Rule.UNDECIDED: _otherwise,
+#: What to do about an answer that has one advice.
+_ADVICE: Final = {
+    Answer.NOT_MEASURED: Advice.NONE,
+    Answer.UNSTABLE: Advice.KEEP,
+    Answer.WORSE: Advice.KEEP,
+    Answer.UNDECIDED: Advice.KEEP,
 }
 
 
-def _cannot_ask(evidence: Evidence) -> Reason | None:
-    """Why the primary metric cannot answer, if so."""
+@dataclass(frozen=True)
+class Evidence:
+    """What the rules look at, of one variant in one regime. *missing*: why the primary metric cannot answer, if so."""
+
+    primary: Comparison | None
+    missing: Lack | None
+    failures: Failures
+    guards: tuple[tuple[str, Comparison | None], ...]
+    secondaries: tuple[Comparison, ...]
+
+
+def answer_of(evidence: Evidence) -> Answer:
+    """The rules, in their order."""
+    failures, primary = evidence.failures, evidence.primary
+    differs = bool(failures.more or failures.counted or failures.fewer)
+    if evidence.missing is not None and not differs:
+        return Answer.NOT_MEASURED
+    if failures.more or failures.counted:
+        return Answer.UNSTABLE
+    if failures.fewer and not failures.possible:
+        return Answer.MORE_STABLE
+    if evidence.missing is not None or primary is None:
+        return Answer.UNDECIDED
+    claim = claim_of(primary)
+    return Answer.UNDECIDED if claim == Answer.BETTER and failures.possible else claim
+
+
+def claim_of(comparison: Comparison) -> Answer:
+    """What one comparison shows: worse, better, same, or nothing."""
+    cost, smallest = comparison.cost, comparison.smallest_effect or 0.0
+    if cost is None or comparison.at_grid_rates:
+        return Answer.UNDECIDED
+    least = smallest - cost.slack
+    if comparison.outcome == "worse" and cost.worse is not None and cost.worse >= least:
+        return Answer.WORSE
+    if comparison.outcome == "better" and cost.better is not None and -cost.better >= least:
+        return Answer.BETTER
+    return Answer.SAME if cost.same else Answer.UNDECIDED
+
+
+def standing_of(comparison: Comparison | None) -> Standing:
+    """Whether the margin of a comparison is kept."""
+    _, low, high = (None,) * 3 if comparison is None else comparison.loss()
+    if comparison is not None and _nothing_to_lose(comparison):
+        return Standing.KEPT
+    if comparison is None or comparison.cost is None or missing_from(comparison) is not None:
+        return Standing.OPEN
+    if high is not None and high <= margin_of(comparison) + comparison.cost.slack:
+        return Standing.KEPT
+    return Standing.BROKEN if low is not None and low > 0 else Standing.OPEN
+
+
+def _nothing_to_lose(comparison: Comparison) -> bool:
+    """Whether every run of the baseline diverged, and none of the variant's is lost."""
+    ends = [(lost.arm == comparison.reference, lost.reason == Absence.DIVERGED) for lost in comparison.missing]
+    return not comparison.n and len(ends) >= MINIMUM_PAIRS and all(map(all, ends))
+
+
+def exceeds(comparison: Comparison | None) -> bool:
+    """Whether it is shown to cost more than its margin."""
+    _, low, _ = (None,) * 3 if comparison is None else comparison.loss()
+    return comparison is not None and low is not None and low > margin_of(comparison)
+
+
+def margin_of(comparison: Comparison) -> float:
+    margin = comparison.margin if comparison.margin is not None else comparison.smallest_effect
+    return margin or 0.0
+
+
+def missing_from(comparison: Comparison | None) -> Lack | None:
+    """Why a comparison cannot answer, if so."""
+    if comparison is None:
+        return Lack.PRIMARY
+    if comparison.direction is None:
+        return Lack.DIRECTION
+    if comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
+        return Lack.SENSITIVITY
+    return Lack.BEST_RATES if comparison.at_grid_rates else None
+
+
+def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
+    """The answer with what follows from it and what it rests on."""
+    evidence = gather(analysis, variant, regime)
+    answer, primary, failures = answer_of(evidence), evidence.primary, evidence.failures
+    guards = (
+        *(
+            Guard(name=name, comparison=None if found is None else found.id, standing=standing_of(found))
+            for name, found in evidence.guards
+        ),
+        failures.guard(),
+    )
+    costs = _costs(evidence, answer, guards)
+    tie = _break_tie(analysis, evidence, variant, regime, guards) if answer == Answer.SAME else None
+    unknown = variant in analysis.budget_unknown
+    return VariantVerdict(
+        variant=variant,
+        reference=analysis.baseline,
+        regime=regime,
+        label=primary.label if primary is not None else "exploratory",
+        comparison=primary.id if primary is not None else None,
+        answer=answer,
+        advice=_advice(evidence, answer, costs, tie),
+        as_counted=answer == Answer.UNSTABLE and not failures.more,
+        at_a_cost=costs,
+        confirmed=answer == Answer.BETTER and not unknown and all(guard.standing == Standing.KEPT for guard in guards),
+        budget_unknown=unknown,
+        guards=guards,
+        lacks=_lacks(evidence, answer),
+        tie_break=tie,
+        evidence=tuple(_evidence(evidence, answer, tie)),
+    )
+
+
+def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
+    """What there is on one variant against the baseline."""
+    primary = analysis.primary_comparison(regime, variant)
+    here = {
+        comparison.metric: comparison
+        for comparison in analysis.comparisons
+        if (comparison.regime, comparison.variant, comparison.reference) == (regime, variant, analysis.baseline)
+        and comparison.role is not None
+    }
+    registered = [
+        criterion
+        for criterion in analysis.criteria
+        if criterion.regime == regime
+        and (criterion.contrast is None or set(criterion.contrast) == {variant, analysis.baseline})
+    ]
+    guards = dict.fromkeys(criterion.metric for criterion in registered if criterion.role == "guard")
+    guards |= dict.fromkeys(metric for metric, comparison in here.items() if comparison.role == "guard")
+    missing = missing_from(primary)
+    sweep = analysis.sweep
+    if missing is None and regime == TUNED and sweep is not None and not sweep.knows_best_rate(variant):
+        missing = Lack.BEST_RATES
+    return Evidence(
+        primary=primary,
+        missing=missing,
+        failures=failures_of(analysis, variant, regime),
+        # The comparisons of a variant that joined the study later are exploratory, and its guards count all the same.
+        guards=tuple((name, analysis.comparison(name, regime, variant, analysis.baseline)) for name in guards),
+        secondaries=tuple(comparison for comparison in here.values() if comparison.role == "secondary"),
+    )
+
+
+def _costs(evidence: Evidence, answer: Answer, guards: Iterable[Guard]) -> tuple[str, ...]:
+    """What the variant costs beside what it gains."""
+    if answer == Answer.MORE_STABLE:
+        every = [("", evidence.primary), *evidence.guards]
+        return tuple(found.id for _, found in every if found is not None and exceeds(found))
+    if answer != Answer.BETTER:
+        return ()
+    broken = [guard.comparison for guard in guards if guard.standing == Standing.BROKEN and guard.comparison]
+    shown = [other.id for other in evidence.secondaries if other.outcome == "worse" and not other.at_grid_rates]
+    return (*broken, *shown)
+
+
+def _advice(evidence: Evidence, answer: Answer, costs: tuple[str, ...], tie: TieBreak | None) -> Advice:
+    if answer == Answer.BETTER:
+        return Advice.TRADE_OFF if costs else Advice.ADOPT
+    if answer == Answer.SAME:
+        return Advice.FAVOURED if tie is not None and tie.favours is not None else Advice.SIMPLER
+    if answer == Answer.MORE_STABLE:
+        every = [evidence.primary, *(found for _, found in evidence.guards)]
+        kept = all(standing_of(found) == Standing.KEPT for found in every)
+        return Advice.ADOPT if kept else Advice.KEEP if costs else Advice.TRADE_OFF
+    return _ADVICE[answer]
+
+
+def _lacks(evidence: Evidence, answer: Answer) -> tuple[Lack, ...]:
     primary = evidence.primary
-    if evidence.at_grid_rates:
-        return Reason.GRID_RATES  # a difference may be the grid's: false claims up to 25 % (docs/validation.md)
-    if primary is None:
-        return Reason.PRIMARY_MISSING
-    if primary.direction is None:
-        return Reason.NO_DIRECTION
-    if primary.sensitivity is not None and not primary.sensitivity.sensitive:
-        return Reason.NOT_SENSITIVE
-    return None
+    if answer not in (Answer.UNDECIDED, Answer.NOT_MEASURED):
+        return ()
+    if evidence.missing is not None or primary is None:
+        return (evidence.missing or Lack.PRIMARY,)
+    if any(caveat.code == CaveatCode.REFUSED_FOR_DIVERGENCE for caveat in primary.caveats):
+        return (Lack.REFUSED,)
+    cost, smallest = primary.cost, primary.smallest_effect
+    if primary.n < MINIMUM_PAIRS or cost is None:
+        return (Lack.PAIRS,)
+    known = {
+        Lack.RUNS: evidence.failures.possible or cost.better is None or cost.worse is None,
+        Lack.SIZE: primary.outcome in ("better", "worse"),
+        Lack.SMALLEST_EFFECT: smallest is None,
+        Lack.DOUBT: smallest is not None and primary.doubt > smallest / 2,
+    }
+    return tuple(lack for lack, there in known.items() if there) or (Lack.SEEDS,)
 
 
-def _trade_off(evidence: Evidence) -> TradeOff | None:
-    """Stability gained against what it costs on the primary metric and on every guard; None without stability."""
-    gain = evidence.gain
-    if gain is None or gain.estimate is None:
-        return None
-    return TradeOff(
-        gain=gain.estimate,
-        gain_low=gain.low,
-        gain_high=gain.high,
-        costs=evidence.costs,
-    )
-
-
-def _cited(evidence: Evidence, rule: Rule, broken: TieBreak | None) -> tuple[str, ...]:
-    ids = [evidence.primary.id] if evidence.primary is not None else []
-    if rule not in (Rule.WORSE, Rule.EQUIVALENT):
-        ids += evidence.standing.gained + evidence.standing.lost
-        ids += [evidence.gain.id] if evidence.gain is not None else []
-    if rule in (Rule.RESTORES_STABILITY, Rule.BETTER):
-        ids += [guard.comparison for guard in evidence.guards if guard.comparison is not None]
-        ids += [comparison.id for comparison in (*evidence.shown_worse, *evidence.hidden_costs)]
-    return tuple(dict.fromkeys([*ids, *(broken.asked if broken is not None else ())]))
-
-
-def break_tie(evidence: Evidence) -> TieBreak:
-    """Ask each tie-breaker; *asked* lists the comparisons that were looked at."""
+def _break_tie(analysis: Analysis, evidence: Evidence, variant: str, regime: str, guards: Iterable[Guard]) -> TieBreak:
+    """Ask each tie-breaker until one decides; it does not speak for a variant with a broken guard."""
     asked: list[Comparison] = []
-    unmeasured: list[str] = []
-    decided: Comparison | None = None
-    for name in evidence.analysis.tie_breakers:
-        comparisons = _comparisons(evidence, name)
-        unmeasured += [] if comparisons else [name]
-        for comparison in comparisons:
+    for name in analysis.tie_breakers:
+        for comparison in _named(analysis, name, variant, regime):
             asked.append(comparison)
-            if comparison.outcome in ("better", "worse"):
-                decided = comparison
-                break
-        if decided is not None:
-            break
-    favours = None
-    if decided is not None and decided.outcome == "worse":
-        favours = evidence.analysis.baseline
-    elif decided is not None and not speaks_against(evidence) and not any(lost_alone(c, c.variant) for c in asked):
-        favours = evidence.variant
-    return TieBreak(
-        asked=tuple(comparison.id for comparison in asked),
-        unmeasured=tuple(unmeasured),
-        metric=decided.metric if decided is not None else None,
-        favours=favours,
-    )
+            if comparison.outcome not in ("better", "worse"):
+                continue
+            against = any(guard.standing == Standing.BROKEN for guard in guards)
+            favours = analysis.baseline if comparison.outcome == "worse" else None if against else variant
+            return TieBreak(asked=tuple(c.id for c in asked), metric=comparison.metric, favours=favours)
+    return TieBreak(asked=tuple(c.id for c in asked), metric=None, favours=None)
 
 
-def speaks_against(evidence: Evidence) -> bool:
-    """Whether anything that was seen keeps a tie-breaker from speaking for the variant."""
-    seen = (
-        evidence.broken_guards,
-        evidence.shown_worse,
-        evidence.hidden_costs,
-        evidence.lacking,
-        evidence.unmeasured,
-    )
-    return any(seen) or evidence.fails_more is not None
-
-
-def _comparisons(evidence: Evidence, name: str) -> list[Comparison]:
-    """The comparisons that a tie-breaker names: a metric, or all metrics of a family that have a better direction."""
-    analysis = evidence.analysis
+def _named(analysis: Analysis, name: str, variant: str, regime: str) -> list[Comparison]:
+    """The comparisons that a tie-breaker names: of a metric, or of all metrics of a family that have a better direction."""
     metrics = dict.fromkeys(comparison.metric for comparison in analysis.comparisons)
     named = [name] if name in metrics else [metric for metric in metrics if analysis.metrics[metric].family == name]
-    there = [analysis.comparison(metric, evidence.regime, evidence.variant, analysis.baseline) for metric in named]
+    there = [analysis.comparison(metric, regime, variant, analysis.baseline) for metric in named]
     return [c for c in there if c is not None and c.direction is not None and not c.at_grid_rates]
 
 
-def needs_of(evidence: Evidence) -> Needs:
-    """What it would take: a code, and numbers where they can be had."""
-    need = _need(evidence)
-    primary = evidence.primary
-    difference = equivalence = None
-    if need == Need.FRESH_SEEDS and primary is not None:
-        effect = sure_effect(primary)
-        difference = seeds_for(effect, primary.delta_sd, alpha_per_test(primary), POWER, primary.test)
-        equivalence = seeds_for_equivalence(effect, primary.delta_sd, primary.alpha, POWER)
-    return Needs(
-        need=need,
-        seeds_for_difference=difference,
-        seeds_for_equivalence=equivalence,
-        power=POWER,
-    )
-
-
-def _need(evidence: Evidence) -> Need:
-    primary = evidence.primary
-    if primary is None:
-        return Need.PRIMARY_METRIC
-    if primary.direction is None:
-        return Need.DIRECTION
-    if primary.sensitivity is not None and not primary.sensitivity.sensitive:
-        return Need.SENSITIVE_TASKS
-    if evidence.at_grid_rates:
-        return Need.BEST_RATES
-    if evidence.variant_diverged or evidence.refused or evidence.fails_beyond_margin:
-        return Need.STABLE_TRAINING
-    if evidence.variant_missing or evidence.may_be_less_stable:
-        return Need.MISSING_RUNS
-    if primary.n < 3:
-        return Need.THREE_PAIRS
-    if not primary.delta_sd:
-        return Need.VARIATION
-    if primary.smallest_effect is None:
-        return Need.SMALLEST_EFFECT
-    # What the fits hide counts against a difference and against equivalence; beyond half of the effect, seeds buy little.
-    return Need.CLOSER_RATES if primary.doubt > primary.smallest_effect / 2 else Need.FRESH_SEEDS
+def _evidence(evidence: Evidence, answer: Answer, tie: TieBreak | None) -> Iterable[str]:
+    """Ids of what the answer rests on, each once."""
+    failures = evidence.failures
+    rests: list[Comparison | None] = [evidence.primary]
+    if answer in (Answer.BETTER, Answer.MORE_STABLE):
+        rests += [*(found for _, found in evidence.guards), *evidence.secondaries]
+    gains = dict.fromkeys(gain.id for gain in (*failures.more, *failures.counted, *failures.fewer))
+    ids = [*(found.id for found in rests if found is not None), *gains, *(tie.asked if tie is not None else ())]
+    return dict.fromkeys(ids)

@@ -19,7 +19,7 @@ from ablationlab.instrument.validation.records import (
     Rate,
 )
 from ablationlab.records.analysis import Comparison, StabilityGain
-from ablationlab.records.verdict import Decision, Verdict
+from ablationlab.records.verdict import Answer, Verdict
 from ablationlab.stats import expected_coverage, expected_false_positives, paired_t_interval, tost_power
 from ablationlab.stats._common import FloatArray, complement
 from ablationlab.stats.simulation import simulate, t_bounds
@@ -32,17 +32,6 @@ DISTRIBUTIONS: Final = ("normal", "skewed", "heavy-tailed")
 OWN: Final = "as these"
 SIMULATIONS: Final = 10_000
 SIGNIFICANT: Final = ("better", "worse", "different")
-DECISIONS: Final = (
-    Decision.ADOPT,
-    Decision.ADOPT_IN_REGIME,
-    Decision.ADOPT_PROVISIONALLY,
-    Decision.TRADE_OFF,
-    Decision.TIE,
-    Decision.INCONCLUSIVE,
-    Decision.NO_VERDICT,
-    Decision.KEEP_PROVISIONALLY,
-    Decision.KEEP_BASELINE,
-)
 
 
 def rate(hits: int, n: int, *, level: float = LEVEL) -> Rate:
@@ -179,9 +168,7 @@ def comparison_rates(comparisons: Sequence[Comparison], pairs: int) -> Compariso
     first, deltas = comparisons[0], deltas_of(comparisons)
     bound, equivalent, planned = first.smallest_effect, None, None
     if bound is not None:
-        equivalent = counted(
-            bool(comparison.equivalence and comparison.equivalence.equivalent) for comparison in comparisons
-        )
+        equivalent = counted(comparison.cost is not None and comparison.cost.same for comparison in comparisons)
         if deltas.sd:
             planned = tost_power(bound / deltas.sd, pairs, alpha=first.alpha)
     return ComparisonRates(
@@ -228,12 +215,10 @@ def in_words(rate: Rate) -> str:
     return plain(f"{percent(rate.rate, 1)} ({bounds}; {rate.hits} of {rate.n})")
 
 
-def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, Rate]:
-    """Every decision there is, with how often it was given; those never given have a rate of 0."""
-    given = [
-        conclusion.decision for verdict in verdicts for conclusion in verdict.verdicts if conclusion.variant == variant
-    ]
-    return {name.value: rate(given.count(name), len(given)) for name in DECISIONS}
+def answer_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, Rate]:
+    """Every answer there is, with how often it was given; those never given have a rate of 0."""
+    given = [judged.answer for verdict in verdicts for judged in verdict.verdicts if judged.variant == variant]
+    return {answer.value: rate(given.count(answer), len(given)) for answer in Answer}
 
 
 def gain_rates(gains: Sequence[StabilityGain]) -> GainRates:

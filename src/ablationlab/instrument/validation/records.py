@@ -91,11 +91,11 @@ class FamilyRates(StoredValue):
     compatible: bool
 
 
-class DecisionRates(StoredValue):
-    """How often each decision was given on one variant."""
+class AnswerRates(StoredValue):
+    """How often each answer was given on one variant."""
 
     variant: str
-    decisions: dict[str, Rate]
+    answers: dict[str, Rate]
 
 
 class GainRates(StoredValue):
@@ -141,7 +141,7 @@ class DoseRates(StoredValue):
     detected: Rate
     wrong_way: Rate
     methods: tuple[MethodRate, ...]
-    decisions: dict[str, Rate]
+    answers: dict[str, Rate]
     compatible: bool
 
 
@@ -163,7 +163,7 @@ class Validation(Record):
     comparisons: tuple[ComparisonRates, ...]
     compatibility: tuple[Compatibility, ...]
     families: tuple[FamilyRates, ...]
-    decisions: tuple[DecisionRates, ...]
+    answers: tuple[AnswerRates, ...]
     gains: tuple[GainRates, ...]
     doses: tuple[DoseRates, ...]
     diverged_rule: Literal["survivors", "refuse"]

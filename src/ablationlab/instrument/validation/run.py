@@ -15,16 +15,16 @@ from ablationlab.core.grouping import grouped
 from ablationlab.instrument.validation.cut import Cut, Dose, cut, doses, read_exchangeable
 from ablationlab.instrument.validation.rates import (
     SIGNIFICANT,
+    answer_counts,
     comparison_rates,
     compatibility,
     counted,
-    decision_counts,
     found_in,
     gain_rates,
     method_rates,
 )
 from ablationlab.instrument.validation.records import (
-    DecisionRates,
+    AnswerRates,
     DoseCalibration,
     DoseRates,
     FamilyRates,
@@ -65,7 +65,7 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
         comparisons=tuple(compared),
         compatibility=tuple(compatibility(rates) for rates in compared),
         families=_families(analyses),
-        decisions=tuple(DecisionRates(variant=name, decisions=decision_counts(verdicts, name)) for name in changes),
+        answers=tuple(AnswerRates(variant=name, answers=answer_counts(verdicts, name)) for name in changes),
         gains=_gains(analyses),
         doses=tuple(_dose(dose, base, pairs) for dose in injected),
         diverged_rule=whole.stability.diverged,
@@ -153,7 +153,7 @@ def _dose(dose: Dose, base: float, pairs: int) -> DoseRates:
         detected=detected,
         wrong_way=wrong,
         methods=method_rates(comparisons, pairs, null=False),
-        decisions=decision_counts(verdicts, dose.variant),
+        answers=answer_counts(verdicts, dose.variant),
         compatible=fits,
     )
 

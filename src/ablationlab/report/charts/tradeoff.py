@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from ablationlab.analysis.wording import gain_intervals, listed, no_upper_bound
+from ablationlab.analysis.wording import gain_intervals, listed
 from ablationlab.core.format import difference, fixed, level, number, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
@@ -31,8 +31,9 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.naming import placed, printed_unit
 
 if TYPE_CHECKING:
-    from ablationlab.records.analysis import Comparison
+    from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
     from ablationlab.records.results import Results
+    from ablationlab.records.verdict import VariantVerdict
 
 #: Beyond so many rings, each regime has a plane of its own, and names stand in a column.
 MOST_LABELS = 5
@@ -40,40 +41,44 @@ MOST_LABELS = 5
 VIEW, LINE = (150.0, 50.0), 15
 
 
+def both_sides(analysis: Analysis, verdict: VariantVerdict) -> tuple[StabilityGain | None, Comparison | None]:
+    """The gain in stability, the last of those that were asked, and the primary comparison."""
+    stability = analysis.stability
+    vector = () if stability is None else stability.vector(verdict.variant, verdict.reference, verdict.regime)
+    asked = [gain for gain in vector if gain.places] or vector
+    return asked[-1] if asked else None, analysis.primary_comparison(verdict.regime, verdict.variant)
+
+
 def plane_rows(results: Results) -> list[dict[str, Any]]:
     """One row per variant and regime whose gain and cost are both known."""
     rows: list[dict[str, Any]] = []
     if (analysis := results.analysis) is None:
         return rows
-    stability = analysis.stability
     for verdict in results.verdict.verdicts if results.verdict is not None else ():
-        trade = verdict.trade_off
-        if trade is None or trade.gain is None or not trade.costs:
+        gain, comparison = both_sides(analysis, verdict)
+        if gain is None or gain.estimate is None or comparison is None:
             continue
-        cost, place = trade.costs[0], (verdict.regime, verdict.variant, verdict.reference)
-        if cost.estimate is None:
+        cost, cost_low, cost_high = comparison.loss()
+        if cost is None:
             continue
-        gains = () if stability is None else stability.vector(verdict.variant, verdict.reference, verdict.regime)
-        bounds = (trade.gain_low, trade.gain_high)
         rows.append(
             {
                 "variant": verdict.variant,
                 "reference": verdict.reference,
                 "regime": verdict.regime,
                 "place": len(rows),
-                "gain": trade.gain * 100,
-                "gain_low": None if trade.gain_low is None else trade.gain_low * 100,
-                "gain_high": None if trade.gain_high is None else trade.gain_high * 100,
-                "contradicted": any(gain.contradicted and (gain.low, gain.high) == bounds for gain in gains),
-                "cost": cost.estimate,
-                "cost_low": cost.low,
-                "cost_high": cost.high,
-                "unbounded": no_upper_bound(cost, analysis.comparison(cost.metric, *place)),
-                "level": cost.level,
-                "margin": cost.margin,
-                "metric": cost.metric,
-                "comparison": cost.comparison,
-                "decision": verdict.decision,
+                "gain": gain.estimate * 100,
+                "gain_low": None if gain.low is None else gain.low * 100,
+                "gain_high": None if gain.high is None else gain.high * 100,
+                "contradicted": gain.contradicted,
+                "cost": cost,
+                "cost_low": cost_low,
+                "cost_high": cost_high,
+                "level": 1 - comparison.alpha,
+                "margin": comparison.smallest_effect if comparison.margin is None else comparison.margin,
+                "metric": comparison.metric,
+                "comparison": comparison.id,
+                "answer": verdict.answer,
                 "label": verdict.variant if len(results.regimes) == 1 else f"{verdict.variant}, {verdict.regime}",
             }
         )
@@ -185,7 +190,7 @@ def _plane(
                 tip("gain_high", "points", "  to"),
                 alt.Tooltip("shown_cost:N", title="cost" if logged else f"cost, {unit or metric}"),
                 alt.Tooltip("shown_range:N", title="  from"),
-                alt.Tooltip("decision:N"),
+                alt.Tooltip("answer:N"),
             ],
         ),
     ]
@@ -216,7 +221,6 @@ def _plane(
                 f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
                 f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged)."
             ),
-            _open_bars(data),
             said_once(_gain_intervals(results)),
             said_once(f"Shaded: the margin of {setting(margins[0])}, which a gain may cost." if margins else ""),
             said_once(_not_drawn(results)),
@@ -259,22 +263,15 @@ def _name_column(results: Results, kept: Tables, data: list[dict[str, Any]]) -> 
     return [layer.properties(name=f"corner-name-{number}") for number, layer in enumerate((lines, *names))]
 
 
-def _open_bars(rows: list[dict[str, Any]]) -> str:
-    """The rings whose cost has no upper bound, and why."""
-    unbounded = [f"{row['label']} ({row['unbounded']})" for row in rows if row["unbounded"]]
-    return f"No bar goes up from a ring whose cost has no upper bound: {listed(unbounded)}." if unbounded else ""
-
-
 def _not_drawn(results: Results) -> str:
-    """The verdicts with a gain in stability and no cost: no pair of runs has a value."""
-    several = len(results.regimes) > 1
-    left_out = [
-        f"{verdict.variant} in {verdict.regime}" if several else verdict.variant
-        for verdict in (results.verdict.verdicts if results.verdict is not None else ())
-        if (trade := verdict.trade_off) is not None
-        and trade.gain is not None
-        and (not trade.costs or trade.costs[0].estimate is None)
-    ]
+    """The arms with a gain in stability and no cost: no pair of runs has a value."""
+    if (analysis := results.analysis) is None or results.verdict is None:
+        return ""
+    left_out = []
+    for verdict in results.verdict.verdicts:
+        gain, comparison = both_sides(analysis, verdict)
+        if gain is not None and gain.estimate is not None and (comparison is None or comparison.loss()[0] is None):
+            left_out.append(f"{verdict.variant} in {verdict.regime}" if len(results.regimes) > 1 else verdict.variant)
     return f"Not drawn, since its cost is not known: {listed(left_out)}." if left_out else ""
 
 

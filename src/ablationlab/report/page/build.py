@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
 from ablationlab.analysis import wording
-from ablationlab.analysis.answer import answers
 from ablationlab.analysis.wording import ledger_of
 from ablationlab.core.format import part
 from ablationlab.core.grouping import grouped
@@ -48,9 +47,10 @@ from ablationlab.report.page.embed import (
     vega_bundle,
 )
 from ablationlab.report.page.folds import comparison_folds, listed_runs, run_folds
-from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
+from ablationlab.report.page.verdicts import MOST_IN_A_ROW, linked_answers, pictures
 from ablationlab.report.table import swatch_style
 from ablationlab.report.tables.ablation import ablation_table
+from ablationlab.report.tables.answers import answer_line, hypothesis_table
 from ablationlab.report.tables.comparisons import PAGE, comparison_table, contrast_table, text_table
 from ablationlab.report.tables.readings import reading_table, reading_text
 from ablationlab.report.tables.study import (
@@ -142,7 +142,6 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     runs = {run.id: f"r{number}" for number, run in enumerate(listed.runs)}
     stability = None if analysis is None else analysis.stability
     gains = () if stability is None else stability.gains
-    verdicts = verdict_views(results, anchors)
     groups = {name: _groups(figures) for name, figures in drawn.by_section.items()}
     left_out = {name: part(len(runs), results.ended) for name, runs in not_kept(results.runs).items()}
     context = {
@@ -156,7 +155,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "problems": results.problems,
         "stale": [wording.stale(reason) for reason in results.stale],
         "no_charts": note,
-        "answer": _answer(results),
+        "answer": "" if analysis is None or results.verdict is None else answer_line(results.verdict),
         "strip": design.strip(results),
         "replication": results.replication,
         "warnings": () if results.replication is None else tuple(words.warnings(results.replication)),
@@ -171,11 +170,9 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "swatch_style": swatch_style,
         "says": {name: getattr(sentences, name)(results) for name in LEDES},
         "registered": sentences.registered(results),
-        "verdicts": verdicts,
-        "overview": overview_of(verdicts),
-        "hypotheses": hypothesis_views(results),
+        "pictures": pictures(results),
+        "most_pictures": MOST_IN_A_ROW,
         "no_verdict": _no_verdict(results),
-        "anchors": anchors,
         "figures": groups,
         "captions": {key: text for section in groups.values() for key, text in captions(section).items()},
         "tools": any(figure.switched for figure in drawn.every()),
@@ -246,6 +243,8 @@ def _variant_colours() -> str:
 #: Tables that need an analysis, by the names the template has for them.
 ANALYSIS_TABLES = (
     "ablation_table",
+    "answer_table",
+    "hypothesis_table",
     "comparison_table",
     "evaluation_table",
     "calibration_table",
@@ -300,6 +299,11 @@ def _analysis_tables(
             about="Every row links to its comparison.",
         )
         tables[f"{section}_table"] = table.html(sortable=True, tall=True)
+    if results.verdict is not None:
+        tables["answer_table"] = linked_answers(analysis, results.verdict, anchors, colours(results)).html(
+            id="answers", caption=False
+        )
+        tables["hypothesis_table"] = hypothesis_table(results.verdict).html(caption=False)
     if analysis.evaluation is not None:
         items = [contrast_table(contrast, regimes) for contrast in analysis.evaluation.contrasts]
         made = "".join(table.without("McNemar p", "caveats").html(tall=True) for table in items)
@@ -376,7 +380,7 @@ def _record_tables(results: Results, listed: Results, anchors: dict[str, str], f
 
 #: What fills a section beside its charts, by the names of the template; any of them is enough.
 CONTENT: Mapping[str, tuple[str, ...]] = {
-    "verdict": ("verdicts", "no_verdict"),
+    "verdict": ("answer_table", "no_verdict"),
     "replication": ("replication",),
     "comparisons": ("comparison_table",),
     "stability": ("stability_tables", "rate_table", "swept_table"),
@@ -489,20 +493,6 @@ def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: It
         },
         "folds": {fold.anchor: fold.html for fold in folds},
     }
-
-
-def _answer(results: Results) -> tuple[str, Sequence[str]] | None:
-    """(what stands in large type, the rest): the sentence or two that answer the question, then everything else."""
-    if results.analysis is None or results.verdict is None:
-        return None
-    texts = answers(
-        results.analysis,
-        results.verdict,
-        interim=results.interim,
-        replication=results.replication,
-        plan=results.plan,
-    )
-    return (texts[0], texts[1:]) if texts else None
 
 
 def _no_verdict(results: Results) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
 
-from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import corrections as adjusted_means
-from ablationlab.analysis.wording import name_of, why_not_registered
+from ablationlab.analysis.wording import name_of, spikes_known, why_not_registered
 from ablationlab.core.format import count, count_word, number, part, percent, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import LedgerInput
@@ -149,7 +148,7 @@ def _curve_in_result(run: Run) -> bool:
 
 
 def ngrams(results: Results) -> str:
-    """The baseline's loss beside that of n-gram models of the same text, and that of variants where they are more stable."""
+    """The baseline's loss beside that of n-gram models of the same text."""
     losses = results.plan.reference_losses if results.plan is not None else {}
     models = {name: loss for name, loss in losses.items() if name != "uniform"}
     ends = _ends(results, results.baseline, results.regimes[0])
@@ -157,18 +156,8 @@ def ngrams(results: Results) -> str:
         return ""
     shown = _listed([f"{number(loss, 4)} ({name})" for name, loss in models.items()])
     where = f" in regime {results.regimes[0]}" if len(results.regimes) > 1 else ""
-    texts = [
-        f"N-gram models of the same text reach {shown} nats/token.",
-        f"The baseline ends at {ends.text}{where}: {_rank(ends.loss, models)}.",
-    ]
-    alike = results.plan is not None and not results.plan.corpora  # no arm reads another text, or in other tokens
-    for decided in results.verdict.verdicts if alike and results.verdict is not None else ():
-        ends = _ends(results, decided.variant, decided.regime) if decided.stability.gained else None
-        if ends is not None:
-            where = f" in regime {decided.regime}" if len(results.regimes) > 1 else ""
-            survivors = f"its runs that did not diverge end at {ends.text}, {_rank(ends.loss, models)}"
-            texts.append(f"{decided.variant} fails less often{where}: {survivors}.")
-    return " ".join(texts)
+    reach = f"N-gram models of the same text reach {shown} nats/token."
+    return f"{reach} The baseline ends at {ends.text}{where}: {_rank(ends.loss, models)}."
 
 
 class _Ends(NamedTuple):

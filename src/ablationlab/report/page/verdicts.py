@@ -1,46 +1,26 @@
-"""The verdict in sentences: one per variant and regime, with the numbers it rests on."""
+"""The answers on the page: their table, where its numbers lead, and the interval behind each as a small picture."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ablationlab.analysis.answer import main_comparison, verdict_sentence
-from ablationlab.analysis.wording import (
-    DECISIONS,
-    Clause,
-    adjusted,
-    difference_of,
-    hypothesis_clauses,
-    medians_of,
-    method_name,
-    unstable_means,
-    verdict_words,
-)
-from ablationlab.analysis.wording import name_of as metric_of
-from ablationlab.core.format import counted, difference, level, mean_beside, number, p_value, setting, with_unit
-from ablationlab.records.verdict import Decision
+from ablationlab.analysis.wording import difference_of
+from ablationlab.core.format import setting, with_unit
 from ablationlab.report.charts.theme import colours
-from ablationlab.report.naming import printed_unit
-from ablationlab.report.tables.ablation import DECISION_TONES
+from ablationlab.report.tables.answers import answer_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ablationlab.records.analysis import Analysis, Comparison
     from ablationlab.records.results import Results
-    from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict
+    from ablationlab.records.verdict import VariantVerdict, Verdict
+    from ablationlab.report.table import Cell, Column, Table
 
-#: More verdicts than this are first shown as a table.
+#: More pictures than this are opened by a click.
 MOST_IN_A_ROW = 4
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One number of the evidence, with where it comes from."""
-
-    label: str
-    value: str
-    note: str = ""
-    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,140 +46,55 @@ class Mini:
 
 
 @dataclass(frozen=True)
-class VerdictView:
-    """What the page shows of one verdict."""
+class Picture:
+    """The picture of the difference that one verdict rests on."""
 
     variant: str
     reference: str
     regime: str
     colour: str
-    badge: str
-    tone: str
-    label: str
-    lead: str
-    rest: str
-    why: str
-    facts: tuple[Fact, ...]
-    mini: Mini | None
-    checks: tuple[tuple[int, bool, str], ...]
-    notes: str
-    tie_break: str
-    trade_off: str
-    evidence: tuple[tuple[str, str], ...]
-
-    @property
-    def anchor(self) -> str:
-        """Where the page has it."""
-        return f"verdict-{self.regime}-{self.variant}"
+    mini: Mini
 
 
-@dataclass(frozen=True)
-class Overview:
-    """Variants by regimes, for a study with more verdicts than one reads in a row."""
-
-    regimes: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[VerdictView | None, ...]], ...]
+def registered_first(verdict: Verdict) -> list[VariantVerdict]:
+    """The verdicts in the order of the page."""
+    return sorted(verdict.verdicts, key=lambda judged: judged.label != "registered")
 
 
-def overview_of(views: list[VerdictView]) -> Overview | None:
-    """The table, where there are more than `MOST_IN_A_ROW` verdicts."""
-    if len(views) <= MOST_IN_A_ROW:
-        return None
-    regimes = tuple(dict.fromkeys(view.regime for view in views))
-    by_place = {(view.variant, view.regime): view for view in views}
-    variants = dict.fromkeys(view.variant for view in views)
-    return Overview(
-        regimes, tuple((name, tuple(by_place.get((name, regime)) for regime in regimes)) for name in variants)
+def linked_answers(
+    analysis: Analysis, verdict: Verdict, anchors: Mapping[str, str], colours: Mapping[str, str]
+) -> Table:
+    """The table of answers; names have their colours, and every difference leads to its comparison."""
+    every = registered_first(verdict)
+    table = answer_table(analysis, verdict, every)
+
+    def on_page(judged: VariantVerdict, column: Column, cell: Cell) -> Cell:
+        if column.key == "variant":
+            return dataclasses.replace(cell, colour=colours.get(judged.variant, ""))
+        anchor = anchors.get(judged.comparison or "") if column.key == "delta" else None
+        return dataclasses.replace(cell, link=f"#{anchor}") if anchor else cell
+
+    rows = (
+        tuple(on_page(judged, column, cell) for column, cell in zip(table.columns, row, strict=True))
+        for judged, row in zip(every, table.rows, strict=True)
     )
+    return dataclasses.replace(table, rows=tuple(rows))
 
 
-def verdict_views(results: Results, anchors: dict[str, str]) -> list[VerdictView]:
-    """One view per verdict, registered ones first; none without the analysis that it follows from."""
+def pictures(results: Results) -> list[Picture]:
+    """One for every verdict whose comparison has a difference to draw; none without the analysis that it follows from."""
     if results.analysis is None or results.verdict is None:
         return []
-    registered_first = sorted(results.verdict.verdicts, key=lambda verdict: verdict.label != "registered")
-    return [_view(results, results.analysis, verdict, anchors) for verdict in registered_first]
-
-
-def _view(results: Results, analysis: Analysis, verdict: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
-    assert results.verdict is not None
-    comparison, words = main_comparison(analysis, verdict), verdict_words(analysis, verdict, results.verdict)
-    lead, rest = verdict_sentence(analysis, results.verdict, verdict)
-    return VerdictView(
-        variant=verdict.variant,
-        reference=verdict.reference,
-        regime=verdict.regime,
-        colour=colours(results).get(verdict.variant, "#626b75"),
-        badge=DECISIONS[verdict.decision].capitalize(),
-        tone=DECISION_TONES.get(verdict.decision, "plain"),
-        label=verdict.label,
-        lead=lead,
-        rest=rest,
-        why=words.why,
-        facts=tuple(_facts(results, verdict, comparison, anchors)),
-        mini=None if comparison is None else mini(comparison),
-        checks=tuple((check.rule, check.applies, why) for check, why in zip(verdict.checks, words.checks, strict=True)),
-        notes=" ".join(filter(None, (words.notes, words.more_seeds, words.needs, words.fragility))),
-        tie_break=words.tie_break,
-        trade_off=words.trade_off,
-        evidence=tuple((name, anchors.get(name, "")) for name in verdict.evidence),
-    )
-
-
-def _facts(
-    results: Results, verdict: VariantVerdict, comparison: Comparison | None, anchors: dict[str, str]
-) -> list[Fact]:
-    arms = f"{verdict.reference} → {verdict.variant}"
-    facts: list[Fact] = []
-    if comparison is not None:
-        link = anchors.get(comparison.id, "")
-        unit = printed_unit(comparison.unit)
-        interval, shown, pairs = comparison.main_interval, difference_of(comparison), comparison.n
-        unpaired = comparison.design == "unpaired"
-        note = f"no interval from {comparison.sample if unpaired else counted(pairs, 'pair')}"
-        if comparison.told_by_medians:
-            note = unstable_means(comparison)
-        elif interval is not None and interval.low is not None:
-            note = f"{level(interval.level)} interval {shown.range}" + (", unpaired (Welch)" if unpaired else "")
-        tost = comparison.equivalence
-        if tost is not None and tost.equivalent and tost.low is not None:
-            equal = difference(comparison.delta, tost.low, tost.high)
-            within = f"{level(1 - 2 * tost.alpha)} interval of the equivalence test {equal.range}"
-            decides = verdict.decision == Decision.TIE
-            note = f"{within}, which decides the tie; test for a difference: {note}" if decides else f"{note}; {within}"
-        name = metric_of(comparison)
-        percent = shown.unit == "%"  # a longer unit would not fit beside the number
-        within = "" if percent or shown.unit in ("", "1") else f" ({shown.unit})"
-        value = with_unit(shown.delta, "%") if percent else shown.delta
-        facts.append(Fact(f"difference in {name}{within}", value, note, link))
-        means = (
-            mean_beside(comparison.reference_mean, comparison.reference_sd),
-            mean_beside(comparison.variant_mean, comparison.variant_sd),
-        )
-        middle = "means"
-        if comparison.told_by_medians:
-            means, middle = medians_of(comparison), "medians"
-        runs = comparison.sample if unpaired else counted(pairs, "seed")
-        facts.append(Fact(arms, " → ".join(means), f"{middle} over {runs}" + (f", {unit}" if unit else ""), link))
-        if comparison.smallest_effect and comparison.delta is not None and not comparison.told_by_medians:
-            times = abs(comparison.delta) / comparison.smallest_effect
-            effect = with_unit(setting(comparison.smallest_effect), unit)
-            many = "> 1,000" if times > 1000 else "< 0.01" if times < 0.01 else number(times, 2)
-            facts.append(Fact("times the smallest effect", f"{many} ×", f"that matters, {effect}", link))
-        facts.append(
-            Fact(
-                f"p, {method_name(comparison.test)}",
-                p_value(comparison.p if comparison.p_adjusted is None else comparison.p_adjusted),
-                "" if comparison.p_adjusted is None else adjusted(comparison),
-                link,
-            )
-        )
-    stability = results.analysis.stability if results.analysis is not None else None
-    gain = None if stability is None else stability.gain(verdict.variant, verdict.reference, verdict.regime)
-    if gain is not None:
-        counts = f"{gain.reference_unstable} of {gain.reference_runs} → {gain.variant_unstable} of {gain.variant_runs}"
-        facts.append(Fact("unstable runs", counts, arms, "stability"))
-    return facts
+    comparisons = {comparison.id: comparison for comparison in results.analysis.comparisons}
+    of = colours(results)
+    made = []
+    for judged in registered_first(results.verdict):
+        comparison = comparisons.get(judged.comparison or "")
+        drawn = None if comparison is None else mini(comparison)
+        if drawn is not None:
+            colour = of.get(judged.variant, "#626b75")
+            made.append(Picture(judged.variant, judged.reference, judged.regime, colour, drawn))
+    return made
 
 
 def mini(comparison: Comparison) -> Mini | None:
@@ -246,16 +141,3 @@ def _apart(first: float, its_width: float, second: float, second_width: float) -
 
     (a, b), (c, d) = span(first, its_width), span(second, second_width)
     return b < c or d < a
-
-
-STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
-
-
-def hypothesis_views(results: Results) -> list[tuple[str, HypothesisVerdict, list[Clause], str]]:
-    """(name, verdict, why in clauses, tone) of every hypothesis of the study."""
-    if results.analysis is None or results.verdict is None:
-        return []
-    return [
-        (name, hypothesis, hypothesis_clauses(results.analysis, hypothesis), STATUS[hypothesis.status])
-        for name, hypothesis in results.verdict.hypotheses.items()
-    ]

@@ -10,21 +10,19 @@ from typing import Any
 from markupsafe import Markup
 
 from ablationlab.analysis import findings, wording
-from ablationlab.analysis.answer import answers
 from ablationlab.analysis.wording import difference_of
 from ablationlab.core import format
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import Comparison, Seed
+from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText, Sweep
-from ablationlab.records.verdict import Decision, Need, VariantVerdict
+from ablationlab.records.verdict import Answer
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
 from ablationlab.report.paper.programme import Programme, decided_in, drawn_in_forest
 from ablationlab.report.paper.sources import Sources
 from ablationlab.report.paper.study import (
-    Decided,
     LastReading,
     StudyView,
     metric_meanings,
@@ -33,6 +31,7 @@ from ablationlab.report.paper.study import (
 )
 from ablationlab.report.paper.words import PaperWords, environment, methods_of
 from ablationlab.report.table import Table
+from ablationlab.report.tables.answers import answer_line
 from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.report.tables.study import (
     criteria_table,
@@ -44,17 +43,15 @@ from ablationlab.report.tables.study import (
 )
 
 #: Rows of a table in the paper; the CSV files have all.
-MOST_ROWS, MOST_DECISIONS, MOST_MEANINGS = 24, 30, 8
+MOST_ROWS, MOST_ANSWERS, MOST_MEANINGS = 24, 30, 8
 #: Arms beside one another in the table of probes.
 MOST_PROBED = 5
-#: Decisions whose table stands in the text; that of more stands in the appendix.
+#: Answers whose table stands in the text; that of more stands in the appendix.
 MOST_BESIDE = 16
 #: Rows that fill a page of the appendix, and those that the head and the caption of a table take of it.
 PAGE_ROWS, TABLE_HEAD = 78, 6
 #: Columns of the table of stability that only its CSV has.
 _ASIDE = ("unstable", "largest_spike_score", "diverged_at", "survival_p")
-#: A number of seeds that nobody would train is no advice.
-_MOST_SEEDS = 1000
 #: What became of a comparison, in the order in which a paper counts them.
 _OUTCOMES = ("worse", "better", "different", "equivalent", "small-gain", "small-loss", "open", "gated", "untested")
 
@@ -158,7 +155,6 @@ class Context:
             "pictures": [picture for drawn in self.pictures.values() for picture in drawn],
             "all_changed": list(dict.fromkeys(name for study in studies for name in study.changed)),
             "most_changed": self._most_changed(),
-            "baselines": list(dict.fromkeys(study.baseline for study in studies)),
             "has_leads": any(d.exploratory and study.registered for study in studies for d in study.decided),
             "forest_metric": drawn_in_forest(studies)[1],
             "programme": self.programme,
@@ -177,6 +173,9 @@ class Context:
             "has_effects": any("d_z" in c.effects for study in studies for c in study.primaries),
             "arms_table": arms,
             "arms_wide": arms is not None and max((len(str(row[1].value)) for row in arms.rows), default=0) > 90,
+            "hypotheses": tables.hypotheses_of(studies),
+            "judged": [known for study in studies for known in study.hypotheses.values()],
+            "every_answer": tuple(Answer),
             "study_table": None if one else tables.study_table(studies),
             "hash_table": tables.hash_table(first.hashes) if one else tables.study_hashes(studies),
         }
@@ -186,7 +185,8 @@ class Context:
         """The tables of a paper on one study."""
         analysis, regimes = study.analysis, len(study.regimes)
         headline = tables.headline_table(study)
-        decisions = tables.decision_table(study, MOST_DECISIONS)
+        answers = tables.answers_of({study: study.decided[:MOST_ANSWERS]})
+        primaries = tables.primary_table(study, MOST_ANSWERS)
         printed = len(headline.printed())
         asked, unprinted = (
             comparison_table("registered", "", study.further, regimes)
@@ -200,16 +200,19 @@ class Context:
         replication = study.results.replication
         stability = stability_table(analysis)
         shown, stability_more = (None, 0) if stability is None else stability.without(*_ASIDE).first(MOST_ROWS)
-        decided = min(len(study.decided), MOST_DECISIONS) if len(study.decided) > MOST_BESIDE else 0
-        above = [rows for rows in (len(study.hashes), len(criteria.rows), decided, len(asked.rows)) if rows]
+        aside = len(answers[0].rows) > MOST_BESIDE
+        decided = [len(answers[0].rows) if aside else 0, len(primaries[0].rows)]
+        above = [rows for rows in (len(study.hashes), len(criteria.rows), *decided, len(asked.rows)) if rows]
         room = PAGE_ROWS - (sum(above) + (len(above) + 2) * TABLE_HEAD) % PAGE_ROWS
         effects = analysis.interactions
         factors, factor_more = (None, 0) if effects is None else interaction_table(effects).first(MOST_ROWS)
         at_levels = simple_table(analysis)
         simple, simple_more = (None, 0) if at_levels is None else at_levels.first(MOST_ROWS)
         return {
-            "decisions": decisions,
-            "decisions_aside": len(decisions[0].rows) > MOST_BESIDE,
+            "answers": answers,
+            "answers_more": len(study.decided) - len(answers[0].rows),
+            "answers_aside": aside,
+            "primaries": primaries,
             "headline": headline,
             "headline_wide": printed > 4,
             "stability_table": shown,
@@ -294,29 +297,6 @@ class Context:
         ordered = sorted(gains, key=lambda comparison: -(comparison.variance_reduction or 0))
         return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
-    def by_regime(self, within: Sequence[Decided]) -> list[tuple[str, list[str]]]:
-        return list(grouped((decided.verdict.regime, decided.verdict.variant) for decided in within).items())
-
-    def by_regime_of(self, comparisons: Sequence[Comparison]) -> list[tuple[str, list[Comparison]]]:
-        return list(grouped((comparison.regime, comparison) for comparison in comparisons).items())
-
-    def rules_of(self, within: Sequence[Decided]) -> list[tuple[int, VariantVerdict]]:
-        """The rules that decided, each with the first verdict that it gave."""
-        return sorted({int(decided.verdict.rule): decided.verdict for decided in reversed(within)}.items())
-
-    def reasons(self, within: Sequence[Decided]) -> list[tuple[list[Decided], wording.SharedSentences]]:
-        """Why it was decided so; what holds for several variants is told once."""
-        shared = wording.told_once((decided.verdict, decided.words.reasons) for decided in within)
-        return [([decided for decided in within if decided.verdict in told.verdicts], told) for told in shared]
-
-    def decision_groups(self, decisions: Sequence[Decided]) -> list[tuple[Decision, list[Decided]]]:
-        groups = grouped((decided.verdict.decision, decided) for decided in decisions)
-        return list(groups.items())
-
-    def others_used(self, study: StudyView, within: Sequence[Decided]) -> bool:
-        """Whether a variant is to be used in a regime of these decisions."""
-        return any(wording.used_in(study.verdict, decided.verdict.regime) for decided in within)
-
     def metrics_of(self, comparisons: Sequence[Comparison]) -> list[str]:
         return list(dict.fromkeys(metric_name(comparison.metric) for comparison in comparisons))
 
@@ -352,13 +332,18 @@ class Context:
         """(key, table, comparisons behind it) of a question."""
         return (f"question-{self.groups.index(list(group)) + 1}", *tables.question_table(group))
 
+    def group_answers(self, group: Sequence[StudyView]) -> tuple[str, Table, list[Comparison]]:
+        """The same of the answers."""
+        answers = tables.answers_of({study: decided_in(study) for study in group})
+        return (f"answers-{self.groups.index(list(group)) + 1}", *answers)
+
     def group_label(self, group: Sequence[StudyView]) -> str:
         """The studies of a question by what their names share, or by their names; plain, as captions need it."""
         start = shared_start([study.label for study in group]) if len(group) > 1 else ""
         return start or ", ".join(study.label for study in group)
 
     def regime_of(self, group: Sequence[StudyView]) -> Markup:
-        """`` in tuned``: the regime of a question's decisions, where there are several regimes and one is decided on."""
+        """`` in tuned``: the regime of a question's answers, where there are several regimes and these are of one."""
         regimes = {decided.verdict.regime for study in group for decided in decided_in(study)}
         several = any(len(study.regimes) > 1 for study in group)
         return (
@@ -368,12 +353,6 @@ class Context:
     def study_count(self) -> Inline:
         many = len(self.studies)
         return self.words.tally(format.count_word(many), [study.analysis for study in self.studies], "study", many)
-
-    def decision_count(self, some: Sequence[Any], every: Sequence[Any]) -> Inline:
-        """``two of five``: how many of some decisions these are."""
-        verdicts = [(item[1] if isinstance(item, tuple) else item).verdict for item in every]
-        text = "both" if len(some) == len(every) == 2 else format.part(len(some), len(every))
-        return self.words.tally(text, verdicts, "", [len(some), len(every)])
 
     def study_name(self, study: StudyView) -> Inline:
         """A study by the name that the text gives it, else by its own."""
@@ -419,68 +398,10 @@ class Context:
 
     # What follows
 
-    def without_seeds(self, verdict: VariantVerdict) -> list[tuple[Decision, list[Seed]]]:
-        """The decisions that there would be without a seed, and those seeds."""
-        assert verdict.fragility is not None
-        return list(grouped((other.decision, other.seed) for other in verdict.fragility.changes).items())
-
-    def headline(self, study: StudyView) -> list[Inline]:
-        """The first sentence or two of the answer; nothing where nothing was decided."""
-        return [
-            piece for text in self._answers(study)[:1] for piece in self.words.said(text, study.verdict, "verdicts")
-        ]
-
-    def answered(self, study: StudyView, table: str) -> list[Inline]:
-        """The answer, with a reference to the *table* that has its numbers."""
-        pieces: list[Inline] = []
-        for place, text in enumerate(self._answers(study)):
-            if place == 0 and table:
-                pieces += self.words.said(text.removesuffix("."), study.verdict, "verdicts")
-                pieces += [Inline("text", " ("), self.words.ref(table), Inline("text", "). ")]
-            else:
-                pieces += [*self.words.said(text, study.verdict, "verdicts"), Inline("text", " ")]
-        return pieces
-
-    def _answers(self, study: StudyView) -> list[str]:
-        return answers(study.analysis, study.verdict, interim=study.interim, plan=study.results.plan)
-
-    def answer(self, study: StudyView, *, replicated: bool = True) -> list[Inline]:
-        """The study's question answered, as on its page. *replicated*: whether a publication's results come back, too."""
-        publication = study.results.replication if replicated else None
-        told = answers(
-            study.analysis, study.verdict, interim=study.interim, replication=publication, plan=study.results.plan
-        )
-        published = "" if publication is None else findings.replicated(publication)
-        return [
-            piece
-            for text in told
-            for piece in (
-                *(
-                    self.words.said(text, publication, "figures")
-                    if text == published
-                    else self.words.said(text, study.verdict, "verdicts")
-                ),
-                Inline("text", " "),
-            )
-        ]
-
-    def _undecided(self, study: StudyView) -> list[VariantVerdict]:
-        """Verdicts of which it is known what would decide them, within reach."""
-        return [
-            decided.verdict
-            for decided in study.decided
-            if (needs := decided.verdict.needs) is not None
-            and (needs.need != Need.FRESH_SEEDS or 0 < (needs.seeds_for_difference or 0) <= _MOST_SEEDS)
-            and not (decided.exploratory and study.registered)
-        ]
-
-    def open_questions(self) -> list[tuple[StudyView, list[Decided], wording.SharedSentences]]:
-        """What it would take to decide what is open."""
-        return [
-            (study, [decided for decided in study.decided if decided.verdict in told.verdicts], told)
-            for study in self.studies
-            for told in wording.needs_told_once(study.analysis, self._undecided(study))
-        ]
+    def answered(self, study: StudyView) -> Inline:
+        """The names by answer; leads only where nothing was registered."""
+        verdicts = tuple(decided.verdict for decided in decided_in(study))
+        return self.words.text(answer_line(study.verdict.model_copy(update={"verdicts": verdicts})))
 
 
 def _delta(comparison: Comparison) -> float:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ablationlab.analysis.wording import DECISIONS, listed
+from ablationlab.analysis.wording import listed
 from ablationlab.core.format import several
 from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
@@ -24,7 +24,7 @@ from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
 from ablationlab.report.paper.programme import decided_in, drawn_in_forest
 from ablationlab.report.paper.study import StudyView
-from ablationlab.report.tables.ablation import DECISION_TONES
+from ablationlab.report.tables.answers import TONES
 
 if TYPE_CHECKING:
     import altair as alt
@@ -117,16 +117,16 @@ def _crowded(figure: Figure) -> bool:
 
 #: What of the inside of training is shown of one study among several.
 NORMS = ("curve-gradient-norm", "probe-embedding-norm")
-#: Of more decisions the forest would fill a page beside their table, which has the same numbers.
+#: Of more answers the forest would fill a page beside their table, which has the same numbers.
 MOST_FOREST = 20
-#: Differences of all decisions, and how runs ended; their height is that of their rows.
+#: Differences beside all answers, and how runs ended; their height is that of their rows.
 FOREST, ENDED = Kind("forest", "results", height=2000), Kind("ends", "stability", height=2000)
 
 
 def programme_pictures(
     studies: Sequence[Results], labels: Mapping[str, str], say: Callable[[str], None] = print
 ) -> dict[str, list[Picture]]:
-    """The figures of a paper on several studies: all decisions, and the chart that says most of a question; of one study
+    """The figures of a paper on several studies: all answers, and the chart that says most of a question; of one study
     the norms of gradients and embeddings, too.
 
     *labels* are the names that the paper gives to studies.
@@ -206,11 +206,11 @@ def _wide(kind: Kind, figure: Figure) -> bool:
 
 #: From this ratio of the farthest bound to a usual one, the axis is compressed away from zero.
 _FAR = 20
-#: Decisions that one figure can show; of more, it shows the registered ones.
+#: Answers that one figure can show; of more, it shows the registered ones.
 _MOST_ROWS = 40
 
 
-#: The colours of verdicts on the page; verdicts of one colour differ in shape.
+#: The colours of answers on the page; answers of one colour differ in shape.
 _TONES: Mapping[str, tuple[str, str]] = {"good": GOOD, "warn": WARN, "bad": BAD}
 
 
@@ -228,7 +228,7 @@ def _signed_powers(low: float, high: float) -> list[float]:
 
 
 def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = None) -> Figure | None:
-    """The difference of every decision on the metric that most of them are made on, with its deciding interval."""
+    """The difference beside every answer on the metric that most of them rest on, with its deciding interval."""
     import altair as alt
 
     views = [StudyView(results) for results in studies]
@@ -259,7 +259,7 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
                 "delta": comparison.delta,
                 "low": comparison.delta if low is None else low,
                 "high": comparison.delta if high is None else high,
-                "decision": DECISIONS[decided.verdict.decision],
+                "answer": decided.verdict.answer.said,
             }
         )
     unknown = len(every) - len(rows)
@@ -278,11 +278,11 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
     kept = Tables()
     base = alt.Chart(kept(rows))
     y = alt.Y("row:N", title=None, sort=[row["row"] for row in rows]).axis(labelLimit=420, grid=True)
-    tones = {DECISIONS[decision]: _TONES[tone] for decision, tone in DECISION_TONES.items()}
-    decisions = list(dict.fromkeys(row["decision"] for row in rows))
+    tones = {answer.said: _TONES[tone] for answer, tone in TONES.items()}
+    answers = list(dict.fromkeys(row["answer"] for row in rows))
     colour = alt.Color(
-        "decision:N",
-        scale=alt.Scale(domain=decisions, range=[tones.get(decision, HUES[0])[0] for decision in decisions]),
+        "answer:N",
+        scale=alt.Scale(domain=answers, range=[tones.get(answer, HUES[0])[0] for answer in answers]),
         legend=alt.Legend(title=None, orient="top"),
     )
     x_axis = alt.Axis(values=_signed_powers(usual, ends[-1]), labelOverlap=False, format=",~g") if far else alt.Axis()
@@ -296,29 +296,24 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
             x=alt.X("delta:Q", scale=scale),
             y=y,
             color=colour,
-            shape=alt.Shape(
-                "decision:N", scale=alt.Scale(domain=decisions), legend=alt.Legend(title=None, orient="top")
-            ),
+            shape=alt.Shape("answer:N", scale=alt.Scale(domain=answers), legend=alt.Legend(title=None, orient="top")),
         ),
     ]
     return Figure(
         key="forest",
-        title=f"The difference in {metric_name(metric)} beside every {'registered ' if chosen else ''}decision"
+        title=f"The difference in {metric_name(metric)} beside every {'registered ' if chosen else ''}answer"
         + (" that rests on it" if without else ""),
         sentences=(
             "Variant minus baseline: estimate and deciding interval, at the level of the adjusted test.",
-            "Colour and shape: the verdict.",
+            "Colour and shape: the answer.",
             "A star marks a lead: it was not registered." if leads else "",
-            "Not drawn: exploratory decisions beside registered ones." if unasked and not chosen else "",
+            "Not drawn: exploratory answers beside registered ones." if unasked and not chosen else "",
             f"Not drawn: {listed(without)}, whose primary metric is another one." if without else "",
-            f"Not drawn: {several(unknown, 'decision')} whose difference is not known." if unknown else "",
+            f"Not drawn: {several(unknown, 'answer')} whose difference is not known." if unknown else "",
             "Where nothing was tested, the interval is uncorrected and decides nothing."
             if any(decided.primary is not None and decided.primary.undecided for _, decided in every)
             else "",
-            "Those by rules 1 and 2 rest on how many runs failed, not on this difference."
-            if any(view.decided_by_stability for view in views)
-            else "",
-            f"Not drawn: {several(left_out, 'decision')} whose intervals reach more than {_FAR} times as far as the median "
+            f"Not drawn: {several(left_out, 'answer')} whose intervals reach more than {_FAR} times as far as the median "
             "one."
             if left_out
             else "",

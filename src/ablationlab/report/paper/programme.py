@@ -1,4 +1,4 @@
-"""What a paper on several studies says of all of them: what agrees, what differs, how strong it is, and what to do."""
+"""What a paper on several studies says of all of them: what agrees, what differs, and how strong it is."""
 
 from __future__ import annotations
 
@@ -8,29 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from ablationlab.analysis import wording
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.settings import TUNED
-from ablationlab.records.verdict import RANK, Decision
 from ablationlab.report.paper.study import Decided, StudyView
 
 #: A variant of so many studies is counted over all of them, and of such variants so many are.
 FEWEST_STUDIES, MOST_ACROSS = 3, 3
-#: Variants of one study that are told by their names; of more it is told how many they are.
-_MOST_NAMED = 4
 
 #: In what studies may differ, of what may change an effect.
 ASPECTS = ("size", "budget", "text", "rate", "schedule")
 Pattern = Literal["worse", "better", "both", "nothing"]
-#: What to do about a variant, by the decision that says most for it.
-_ADVICE: dict[Decision, str] = {
-    Decision.ADOPT: "adopt",
-    Decision.ADOPT_IN_REGIME: "adopt",
-    Decision.ADOPT_PROVISIONALLY: "provisional",
-    Decision.TRADE_OFF: "trade-off",
-}
-_KEPT = (Decision.KEEP_BASELINE, Decision.KEEP_PROVISIONALLY)
 
 
 @dataclass(frozen=True)
@@ -53,31 +41,6 @@ class VariantEvidence:
         return "nothing" if not outcomes else "worse" if "worse" in outcomes else "better"
 
 
-@dataclass(frozen=True)
-class Advised:
-    """Variants that the same is advised of: one by its name, or all of a study that has many of them."""
-
-    variants: tuple[str, ...]
-    study: StudyView | None  # of many variants
-    speaking: tuple[Decided, ...]  # the decisions that the advice rests on
-    decisions: tuple[Decided, ...]  # all
-
-    @property
-    def silent(self) -> list[Decided]:
-        """Those that the advice does not rest on."""
-        return [decided for decided in self.decisions if decided not in self.speaking]
-
-    @property
-    def kept(self) -> list[Decided]:
-        """Those that keep the baseline."""
-        return [decided for decided in self.decisions if decided.verdict.decision in _KEPT]
-
-    @property
-    def for_change(self) -> list[Decided]:
-        """Those that speak for the variant."""
-        return [decided for decided in self.decisions if decided.verdict.decision in _ADVICE]
-
-
 class Programme:
     """Studies that are told together; only what was registered counts, unless a study registered nothing."""
 
@@ -95,27 +58,6 @@ class Programme:
 
     def study_of(self, comparison: Comparison) -> StudyView:
         return self._study_of[id(comparison)]
-
-    @cached_property
-    def decided(self) -> list[tuple[StudyView, Decided]]:
-        """The decisions; leads beside registered ones stay out."""
-        return [(study, decided) for study in self.studies for decided in decided_in(study)]
-
-    def by_decision(self, some: Sequence[Decided]) -> list[tuple[Decision, list[Decided]]]:
-        """Decisions by kind, those that speak most for a change first."""
-        groups = grouped((decided.verdict.decision, decided) for decided in some)
-        return sorted(groups.items(), key=lambda item: (-RANK[item[0]], -len(item[1])))
-
-    @cached_property
-    def hypotheses(self) -> list[tuple[str, list[tuple[tuple[str, tuple[str, ...]], list[StudyView]]]]]:
-        """(statement, the studies by what became of it there, and for which variants if not for all); two studies may give
-        one name to two statements."""
-        told = grouped(
-            (hypothesis.statement, ((hypothesis.status, study.supporting(hypothesis)), study))
-            for study in self.studies
-            for hypothesis in study.hypotheses.values()
-        )
-        return [(statement, list(grouped(found).items())) for statement, found in told.items()]
 
     # What agrees
 
@@ -203,17 +145,6 @@ class Programme:
 
     # How strong it is
 
-    @cached_property
-    def fragile(self) -> list[tuple[StudyView, list[Decided]]]:
-        """The decisions that would change without one of the seeds, by study."""
-        every = grouped((study.name, decided) for study, decided in self.decided if decided in study.fragile)
-        return [(study, every[study.name]) for study in self.studies if study.name in every]
-
-    @property
-    def asked_of_seeds(self) -> list[Decided]:
-        """The decisions that were made again without each seed in turn."""
-        return [d for _, d in self.decided if d.verdict.fragility is not None and d.verdict.fragility.left_out]
-
     @property
     def unsteady(self) -> list[Comparison]:
         """The comparisons that decide and whose power is not told, because runs were unstable."""
@@ -225,8 +156,6 @@ class Programme:
         known = [study for study in self.studies if study.powers and study.powers[0][0].smallest_effect is not None]
         return [s for s in known if s.powers[0][0].detectable_80 > (s.powers[0][0].smallest_effect or 0.0)], known
 
-    # What to do
-
     @cached_property
     def crossed(self) -> list[StudyView]:
         """Studies whose arms cross settings, such as architectures: what an arm shows depends on what it stands beside."""
@@ -236,84 +165,16 @@ class Programme:
             if study.between_primaries and (crossing := study.analysis.interactions) is not None and not crossing.cells
         ]
 
-    def beaten(self, some: Sequence[Decided]) -> list[tuple[tuple[str, ...], list[str]]]:
-        """(other variants, those of these that are to be used instead of the baseline but are shown worse than them)."""
-        asked = {id(decided) for decided in some}
-        return list(
-            grouped(
-                (tuple(better), decided.verdict.variant)
-                for study, decided in self.decided
-                if id(decided) in asked and decided.verdict.decision in wording.ADOPTED
-                if (better := wording.better_variants(study.analysis, decided.verdict))
-            ).items()
-        )
-
-    def by_study(self, some: Sequence[Decided]) -> list[tuple[tuple[Decision, StudyView, bool], list[Decided]]]:
-        """Decisions by kind and study, and by whether the models there have no Transformer block."""
-        asked = {id(decided) for decided in some}
-        return list(
-            grouped(
-                ((decided.verdict.decision, study, study.blockless(decided.verdict.regime)), decided)
-                for study, decided in self.decided
-                if id(decided) in asked
-            ).items()
-        )
-
-    def advice(self, kind: str) -> list[Advised]:
-        """The variants of which *kind* is advised; those of one study that are many, together."""
-        rows = [row for row in self._advised if row[0] == kind]
-        alone = Counter(study.name for _, _, within, _, _ in rows for study in within if len(within) == 1)
-        found: dict[str, Advised] = {}
-        for _, variant, within, speaking, every in rows:
-            many = len(within) == 1 and alone[within[0].name] > _MOST_NAMED
-            name = f"/{within[0].name}" if many else variant
-            before = found.get(name, Advised((), within[0] if many else None, (), ()))
-            found[name] = Advised(
-                (*before.variants, variant),
-                before.study,
-                (*before.speaking, *speaking),
-                (*before.decisions, *every),
-            )
-        return list(found.values())
-
-    @cached_property
-    def _advised(self) -> list[tuple[str, str, list[StudyView], list[Decided], list[Decided]]]:
-        """(advice, variant, its studies, the decisions that speak for the advice, all decisions)."""
-        rows = []
-        plain = [(study, d) for study, d in self.decided if study not in self.crossed]
-        for variant, found in grouped((d.verdict.variant, (study, d)) for study, d in plain).items():
-            every = [decided for _, decided in found]
-            best = max((d.verdict.decision for d in every), key=lambda decision: RANK[decision])
-            kept = [d for d in every if d.verdict.decision in _KEPT]
-            tied = all(d.verdict.decision == Decision.TIE for d in every)
-            # What keeps the baseline in most decisions is not to be used, whatever one decision says.
-            kind = "keep" if 2 * len(kept) >= len(every) else _ADVICE.get(best) or ("tie" if tied else "open")
-            if kind == "keep":
-                speaking = kept
-            elif kind == "tie":
-                speaking = every
-            elif kind == "open":
-                speaking = [d for d in every if d.verdict.decision in (Decision.INCONCLUSIVE, Decision.NO_VERDICT)]
-            else:
-                speaking = [d for d in every if _ADVICE.get(d.verdict.decision) == kind]
-            if kind in ("adopt", "provisional") and sum(len(worse) for _, worse in self.beaten(speaking)) == len(
-                speaking
-            ):
-                kind = "beaten"
-            within = list({study.name: study for study, _ in found}.values())
-            rows.append((kind, variant, within, speaking, every))
-        return rows
-
 
 def decided_in(study: StudyView) -> list[Decided]:
-    """The decisions of a study; leads only where nothing was registered."""
+    """The answers of a study; leads only where nothing was registered."""
     return [decided for decided in study.decided if not (decided.exploratory and study.registered)]
 
 
 def drawn_in_forest(studies: Sequence[StudyView]) -> tuple[list[tuple[StudyView, Decided]], str]:
-    """The decisions whose differences are drawn in one chart, and their metric: the one that most are made on.
+    """The answers whose differences are drawn in one chart, and their metric: the one that most rest on.
 
-    Of one study they are all of its decisions, of several those that their tables have.
+    Of one study they are all of its answers, of several those that their tables have.
     """
     each = decided_in if len(studies) > 1 else lambda study: study.decided
     every = [(study, decided) for study in studies for decided in each(study) if decided.primary is not None]

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablationlab.records.results import REPLICATION, Results
-from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.paper.document import Float, Heading, NumberSource, PaperDocument, plain, words_of
 from ablationlab.report.table import Table
 
@@ -108,28 +107,25 @@ class Sources:
     ) -> NumberSource:
         """The source of a number in a sentence about *part*.
 
-        It is the field that prints so, of *part* or of what that was made from. Of several such fields, it is that of the
-        unit *after* the number, of the arms and regimes that the sentence names *before* it, the last one first, and the
-        one beside *last*, the field of the number before it. Where they hold different values still, or none prints so, it
-        is what holds them all, with the number as it is printed: *field*, or the part itself.
+        It is the field that prints so. Of several such fields, it is that of the unit *after* the number, of the arms and
+        regimes that the sentence names *before* it, the last one first, and the one beside *last*, the field of the number
+        before it. Where they hold different values still, or none prints so, it is what holds them all, with the number as
+        it is printed: *field*, or the part itself.
         """
         named = [found[0] for found in self.names(part).finditer(before)]
         named = list(dict.fromkeys(reversed(named)))
-        if isinstance(part, Verdict) and (answered := self._answered(text, part, named)) is not None:
-            return answered
-        for place in self._ordered(part, named, last):
-            found = _nearest(self._matching(text, place, before, after), named)
-            source = self.of(place)
-            if not source.field and _digits(text) <= 3:  # of few digits, a match within a whole record may be chance
-                found = [leaf for leaf in found if leaf.pointer.count("/") == 1 and not float(leaf.value).is_integer()]
-            if len({leaf.value for leaf in found}) > 1:
-                beside = [len(_shared([source.field + leaf.pointer, last])) for leaf in found]
-                found = [leaf for leaf, near in zip(found, beside, strict=True) if near == max(beside)]
-            if found:
-                if len({leaf.value for leaf in found}) == 1:
-                    return dataclasses.replace(source, field=source.field + found[0].pointer, value=found[0].value)
-                shared = _shared([leaf.pointer for leaf in found])
-                return dataclasses.replace(source, field=source.field + shared, value=_printed(text))
+        found = _nearest(self._matching(text, part, before, after), named)
+        source = self.of(part)
+        if not source.field and _digits(text) <= 3:  # of few digits, a match within a whole record may be chance
+            found = [leaf for leaf in found if leaf.pointer.count("/") == 1 and not float(leaf.value).is_integer()]
+        if len({leaf.value for leaf in found}) > 1:
+            beside = [len(_shared([source.field + leaf.pointer, last])) for leaf in found]
+            found = [leaf for leaf, near in zip(found, beside, strict=True) if near == max(beside)]
+        if found:
+            if len({leaf.value for leaf in found}) == 1:
+                return dataclasses.replace(source, field=source.field + found[0].pointer, value=found[0].value)
+            shared = _shared([leaf.pointer for leaf in found])
+            return dataclasses.replace(source, field=source.field + shared, value=_printed(text))
         source = self.of(part, field)
         return source if source.value is not None else dataclasses.replace(source, value=_printed(text))
 
@@ -161,60 +157,6 @@ class Sources:
                 return [leaf for leaf in found if _key(leaf.pointer) in keys]
         return found
 
-    def _answered(self, text: str, verdict: Verdict, named: Sequence[str]) -> NumberSource | None:
-        """The field behind a number of a study's answer: a registered difference on the primary metric or that of a crossed
-        setting, the first that prints so and nothing where either may be meant; or how many runs of an arm failed."""
-        analysis = self._records[self._places[id(verdict)][0]].analysis
-        if analysis is None or text.endswith("%"):
-            return None
-        if "." in text:
-            asked = [c for c in analysis.comparisons if c.metric == analysis.primary and c.label == "registered"]
-            effects = () if analysis.interactions is None else analysis.interactions.contrasts
-            deltas = [self.of(c, "delta") for c in asked if c.delta is not None and _prints_as(c.delta, text)]
-            settings = [
-                self.of(e, "estimate") for e in effects if e.estimate is not None and _prints_as(e.estimate, text)
-            ]
-            return next(iter(deltas or settings), None) if not (deltas and settings) else None
-        gains = () if analysis.stability is None else (*analysis.stability.gains, *analysis.stability.parts)
-        told = [gain for gain in gains if gain.outcome in ("more-stable", "less-stable") and gain.regime in named]
-        for name in named:
-            told = [gain for gain in told if name in (gain.variant, gain.reference, gain.regime)] or told
-        for gain in told:
-            mine = next((name for name in named if name in (gain.variant, gain.reference)), gain.variant)
-            arm = "variant" if mine == gain.variant else "reference"
-            for key in (f"{arm}_unstable", f"{arm}_runs"):
-                if _prints_as(getattr(gain, key), text):
-                    return self.of(gain, key)
-        return None
-
-    def _made_from(self, part: object) -> Iterator[object]:
-        """A part of a record, and the parts that its sentences may draw on: a verdict rests on a comparison and on the
-        stability of its arms."""
-        yield part
-        study, file, _, _ = self._places[id(part)]
-        analysis = self._records[study].analysis
-        if isinstance(part, VariantVerdict) and analysis is not None:
-            comparison = analysis.primary_comparison(part.regime, part.variant)
-            yield from () if comparison is None else (comparison,)
-        if isinstance(part, VariantVerdict | HypothesisVerdict) and analysis is not None:
-            gains = () if analysis.stability is None else (*analysis.stability.gains, *analysis.stability.parts)
-            known: dict[str, object] = {c.id: c for c in analysis.comparisons}
-            known |= {gain.id: gain for gain in gains}
-            yield from (known[name] for name in part.evidence if name in known)
-        if file == "verdict.json" and analysis is not None:
-            yield analysis
-
-    def _ordered(self, part: object, named: Sequence[str], last: str) -> list[object]:
-        """A part, and what it was made from: first that of the arm that is named last and of the number before."""
-        first, *others = self._made_from(part)
-
-        def far(place: object) -> tuple[int, bool]:
-            arm = getattr(place, "variant", None)
-            field = self._places[id(place)][2]
-            return named.index(arm) if arm in named else len(named), not (field and last.startswith(f"{field}/"))
-
-        return [first, *sorted(others, key=far)]
-
     def _numbers(self, part: object) -> list[Leaf]:
         """Every number within a part."""
         if id(part) not in self._held:
@@ -223,13 +165,12 @@ class Sources:
 
 
 #: Fields that hold whole numbers which no sentence means.
-_NEVER = frozenset({"rule", "schema_version"})
+_NEVER = frozenset({"schema_version"})
 #: What a number counts, by the word behind it -> the fields that hold such counts.
 _UNITS: Mapping[str, frozenset[str]] = {
     "pairs?\\b": frozenset({"n", "pairs", "planned_pairs", "pairs_80", "checked_pairs"}),
     "tests?\\b": frozenset({"family_size"}),
     "comparisons of stability": frozenset({"places"}),
-    "fresh seeds": frozenset({"seeds_for_difference", "seeds_for_equivalence", "seeds_for_margin"}),
 }
 #: A shorter text of a record may stand in a sentence by chance.
 _QUOTED = 12

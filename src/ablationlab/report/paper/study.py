@@ -48,7 +48,7 @@ from ablationlab.records.settings import (
     flattened,
 )
 from ablationlab.records.settings import looks_like_path as is_path
-from ablationlab.records.verdict import Cost, HypothesisVerdict, Rule, VariantVerdict, Verdict
+from ablationlab.records.verdict import Guard, HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.designs import calibrated_lines, design_lines
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.probes import at_the_end, depth_of, read_probes
@@ -70,10 +70,9 @@ Place = StabilityGain | Comparison
 
 @dataclass(frozen=True)
 class Decided:
-    """A verdict, its sentences, and the comparison that decides."""
+    """A verdict, and the comparison that decides."""
 
     verdict: VariantVerdict
-    words: wording.VerdictWords
     primary: Comparison | None
 
     @property
@@ -183,7 +182,7 @@ class StudyView:
 
     @property
     def blockless_regimes(self) -> list[str]:
-        """The regimes of decisions in which that is so."""
+        """The regimes of answers in which that is so."""
         return [name for name in dict.fromkeys(d.verdict.regime for d in self.decided) if self.blockless(name)]
 
     @property
@@ -352,15 +351,6 @@ class StudyView:
     def hypotheses(self) -> Mapping[str, HypothesisVerdict]:
         return self.verdict.hypotheses
 
-    def supporting(self, hypothesis: HypothesisVerdict) -> tuple[str, ...]:
-        """The variants that a hypothesis is supported by; nothing where it is all of them."""
-        stability = self.analysis.stability
-        parts: list[StabilityGain | Comparison] = [*self.analysis.comparisons]
-        parts += [] if stability is None else [*stability.gains, *stability.parts]
-        found = {part.variant for part in parts if part.id in hypothesis.evidence}
-        some = hypothesis.status == "supported" and found < set(self.changed)
-        return tuple(name for name in self.changed if name in found) if some else ()
-
     def judged_on(self, hypothesis: HypothesisVerdict) -> str:
         """The metric of a hypothesis; a macro average names its tasks."""
         found = next((c for c in self.analysis.comparisons if c.metric == hypothesis.metric and c.averaged), None)
@@ -417,12 +407,11 @@ class StudyView:
         decided = [
             Decided(
                 verdict,
-                wording.verdict_words(self.analysis, verdict, self.verdict),
                 self.analysis.primary_comparison(verdict.regime, verdict.variant),
             )
             for verdict in self.verdict.verdicts
         ]
-        return sorted(decided, key=lambda decision: decision.exploratory)
+        return sorted(decided, key=lambda one: one.exploratory)
 
     @property
     def primaries(self) -> list[Comparison]:
@@ -469,24 +458,17 @@ class StudyView:
         known = metrics | {self.analysis.metrics[name].family for name in metrics}
         return [name for name in self.analysis.tie_breakers if name in known]
 
-    def guard_of(self, comparison: Comparison) -> Cost | None:
+    def guard_of(self, comparison: Comparison) -> Guard | None:
         """What is shown of a guard's margin, where the comparison is one that has a margin."""
-        costs = (cost for d in self.decided if d.verdict.trade_off for cost in d.verdict.trade_off.costs)
-        asked = [cost for cost in costs if cost.role == "guard" and cost.comparison == comparison.id]
-        return asked[0] if asked and asked[0].margin is not None else None
+        if comparison.margin is None:
+            return None
+        guards = (guard for d in self.decided for guard in d.verdict.guards)
+        return next((guard for guard in guards if guard.comparison == comparison.id), None)
 
     @property
     def lead_primaries(self) -> list[Comparison]:
         """The exploratory ones of the comparisons that decide, where others are registered."""
         return [c for c in self.primaries if c not in self.registered_primaries]
-
-    @property
-    def worse_elsewhere(self) -> list[Comparison]:
-        """What speaks against variants that are to be used: other metrics that were given, and are shown worse."""
-        used = grouped(
-            (d.verdict.variant, d.verdict.regime) for d in self.decided if d.verdict.decision in wording.ADOPTED
-        )
-        return [c for name, regimes in used.items() for c in wording.worse_elsewhere(self.analysis, name, regimes)]
 
     @property
     def between(self) -> list[Comparison]:
@@ -590,19 +572,6 @@ class StudyView:
         found = [] if stability is None else [g for g in stability.gains if g.reference == self.baseline]
         telling = [gain for gain in found if gain.reference_unstable + gain.variant_unstable]
         return sorted(telling, key=lambda gain: gain.outcome in ("not-shown", "not-tested"))
-
-    @property
-    def shown_parts(self) -> list[StabilityGain]:
-        """Differences that are shown on one kind of failure alone: not on all unstable runs together."""
-        stability = self.analysis.stability
-        whole = {(g.variant, g.regime): g.outcome for g in self.gains}
-        return [
-            part
-            for part in (() if stability is None else stability.parts)
-            if part.reference == self.baseline
-            and part.outcome in ("more-stable", "less-stable")
-            and whole.get((part.variant, part.regime)) != part.outcome
-        ]
 
     @property
     def idle_gain(self) -> StabilityGain | None:
@@ -736,11 +705,6 @@ class StudyView:
             else [*replication_words.warnings(replication), *replication_words.conclusions(replication)]
         )
 
-    @property
-    def decided_by_stability(self) -> bool:
-        """Whether a decision rests on how many runs failed, and not on the primary metric."""
-        return any(d.verdict.rule in (Rule.LESS_STABLE, Rule.RESTORES_STABILITY) for d in self.decided)
-
     # What limits it
 
     @property
@@ -784,23 +748,6 @@ class StudyView:
         return "; ".join(
             wording.listed(dict.fromkeys(names)) + (f" in {regime}" if several else "")
             for regime, names in regimes.items()
-        )
-
-    @property
-    def fragile(self) -> list[Decided]:
-        return [d for d in self.decided if d.verdict.fragility is not None and d.verdict.fragility.changes]
-
-    @property
-    def seeds_to_adopt(self) -> list[tuple[str, VariantVerdict]]:
-        """What it takes to adopt what is adopted provisionally, each sentence once."""
-        told = {d.words.more_seeds: d.verdict for d in reversed(self.decided) if d.words.more_seeds}
-        return list(told.items())
-
-    @property
-    def asked_of_seeds(self) -> bool:
-        """Whether every decision was made again without each seed in turn."""
-        return bool(self.decided) and all(
-            d.verdict.fragility is not None and d.verdict.fragility.left_out for d in self.decided
         )
 
     @property

@@ -1,11 +1,11 @@
-"""Tables that only a paper has: what each decision rests on, the headline metrics, the arms, the studies of a programme."""
+"""Tables that only a paper has: answers and what they rest on, headline metrics, arms, the studies of a programme."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ablationlab.analysis.wording import SHORT_DECISIONS, arm_text, difference_of
+from ablationlab.analysis.wording import arm_text, difference_of
 from ablationlab.core.format import DASH, amount, count, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
@@ -15,6 +15,7 @@ from ablationlab.report.naming import printed_unit
 from ablationlab.report.paper.programme import decided_in
 from ablationlab.report.paper.study import Decided, LastReading, StudyView
 from ablationlab.report.table import Cell, Cells, Column, Row, Table
+from ablationlab.report.tables.answers import answer_table, hypothesis_table
 from ablationlab.report.tables.study import arm_table
 from ablationlab.stats.results import Interval
 
@@ -74,9 +75,31 @@ def _bootstrap(comparison: Comparison) -> Interval | None:
     return next((interval for interval in found if interval is not None and interval.low is not None), None)
 
 
-def decision_table(study: StudyView, most: int) -> tuple[Table, list[Comparison], int]:
-    """(a row per decision with what it rests on, the comparisons behind the rows, how many rows were left out)."""
-    every = study.decided
+def answers_of(answers: Mapping[StudyView, Sequence[Decided]]) -> tuple[Table, list[Comparison]]:
+    """(these answers of the studies, the comparisons behind the rows)."""
+    made = [answer_table(s.analysis, s.verdict, [one.verdict for one in shown]) for s, shown in answers.items()]
+    comparisons = [one.primary for shown in answers.values() for one in shown if one.primary is not None]
+    return _joined("answers", list(answers), made), comparisons
+
+
+def hypotheses_of(studies: Sequence[StudyView]) -> Table:
+    return _joined("hypotheses", studies, [hypothesis_table(study.verdict) for study in studies])
+
+
+def _joined(key: str, studies: Sequence[StudyView], made: Sequence[Table]) -> Table:
+    """Tables of the same columns as one: what one of them prints is printed, and of several studies their names."""
+    given = [table for table in made if table.columns]
+    columns = tuple(
+        replace(alike[0], printed=any(column.printed for column in alike))
+        for alike in zip(*(table.columns for table in given), strict=True)
+    )
+    rows = tuple((_study(study), *row) for study, table in zip(studies, made, strict=True) for row in table.rows)
+    return Table(key, "", (Column("study", "Study", printed=len(studies) > 1), *columns), rows)
+
+
+def primary_table(study: StudyView, most: int) -> tuple[Table, list[Comparison], int]:
+    """(what each answer rests on, the comparisons behind the rows, how many rows were left out)."""
+    every = [decided for decided in study.decided if decided.primary is not None]
     metrics = len({decided.primary.metric for decided in every if decided.primary is not None}) > 1
     comparisons = [decided.primary for decided in every[:most] if decided.primary is not None]
     levels = {interval.level for interval in map(_bootstrap, comparisons) if interval is not None}
@@ -85,8 +108,6 @@ def decision_table(study: StudyView, most: int) -> tuple[Table, list[Comparison]
     for decided in every[:most]:
         verdict = decided.verdict
         metric, n, delta, interval, bootstrap, d_z, p = _numbers(decided.primary, several_levels=len(levels) > 1)
-        word = SHORT_DECISIONS[verdict.decision]
-        word += "*" if decided.exploratory and study.registered else ""
         rows.append(
             {
                 Column("regime", "Regime", printed=len(study.regimes) > 1): Cell.name(verdict.regime),
@@ -98,26 +119,25 @@ def decision_table(study: StudyView, most: int) -> tuple[Table, list[Comparison]
                 Column("bootstrap", _at_level("bootstrap", levels), "right", printed=bool(levels)): bootstrap,
                 Column("d_z", "Effect size", "right"): d_z,
                 Column("p", "Adjusted p", "right"): p,
-                Column("decision", "Verdict"): Cell.of(verdict.decision, word),
             }
         )
-    return Table.of("verdicts", "", rows), comparisons, max(0, len(every) - most)
+    return Table.of("primary", "", rows), comparisons, max(0, len(every) - most)
 
 
 def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison]]:
     """(what the studies of one question show, the comparisons behind it).
 
-    A row per arm with its mean, its difference and its verdict, below that of the baseline of its study and regime; then a
-    row per registered comparison between variants, with what the arm is compared against in place of a mean.
+    A row per arm with its mean and its difference, below that of the baseline of its study and regime; then a row per
+    registered comparison between variants, with what the arm is compared against in place of a mean.
     """
-    blocks: list[tuple[StudyView, str, list[tuple[Comparison, Cell]]]] = []
+    blocks: list[tuple[StudyView, str, list[Comparison]]] = []
     for study in studies:
         decided = grouped((one.verdict.regime, one) for one in decided_in(study) if one.primary is not None)
         for regime, within in decided.items():
-            rows = [(one.primary, _verdict(one)) for one in within if one.primary is not None]
-            between = [c for c in study.between if c.regime == regime and c.metric == rows[0][0].metric]
-            blocks.append((study, regime, [*rows, *((c, Cell.of(c.outcome, _shown(c))) for c in between)]))
-    comparisons = [c for _, _, rows in blocks for c, _ in rows]
+            rows = [one.primary for one in within if one.primary is not None]
+            between = [c for c in study.between if c.regime == regime and c.metric == rows[0].metric]
+            blocks.append((study, regime, [*rows, *between]))
+    comparisons = [c for _, _, rows in blocks for c in rows]
     levels = {interval.level for interval in map(_bootstrap, comparisons) if interval is not None}
     metrics = len({c.metric for c in comparisons}) > 1
     unpaired = any(c.design == "unpaired" for c in comparisons)
@@ -125,9 +145,9 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
     cells: list[Cells] = []
     for study, regime, rows in blocks:
         fits = _fits(study) if regime == TUNED else {}
-        first = rows[0][0]
-        medians = any(comparison.unstable_means for comparison, _ in rows)
-        for comparison, word in ((None, Cell.of(None)), *rows):
+        first = rows[0]
+        medians = any(comparison.unstable_means for comparison in rows)
+        for comparison in (None, *rows):
             arm = first.reference if comparison is None else comparison.variant
             _, n, delta, interval, bootstrap, d_z, p = _numbers(comparison, several_levels=len(levels) > 1)
             mean = arm_text(first if comparison is None else comparison, arm, as_median=medians)
@@ -156,26 +176,9 @@ def question_table(studies: Sequence[StudyView]) -> tuple[Table, list[Comparison
                     Column("bootstrap", _at_level("bootstrap", levels), "right", printed=bool(levels)): bootstrap,
                     Column("d_z", "Effect size", "right"): d_z,
                     Column("p", "Adjusted p", "right"): p,
-                    Column("decision", "Verdict"): word,
                 }
             )
-    return Table.of("verdicts", "", cells), comparisons
-
-
-def _shown(comparison: Comparison) -> str:
-    """What a comparison between variants shows, on which no verdict rests."""
-    if comparison.outcome in ("better", "worse", "different"):
-        return f"shown {comparison.outcome}"
-    if comparison.outcome in ("not-tested", "gated"):
-        return "not tested"
-    equivalent = comparison.equivalence is not None and comparison.equivalence.equivalent
-    return "shown equivalent" if equivalent else "not shown"
-
-
-def _verdict(decided: Decided) -> Cell:
-    """The verdict in short; a star marks one on what was not registered."""
-    word = SHORT_DECISIONS[decided.verdict.decision] + ("*" if decided.exploratory else "")
-    return Cell.of(decided.verdict.decision, word)
+    return Table.of("question", "", cells), comparisons
 
 
 def _fits(study: StudyView) -> dict[str, str]:
@@ -194,7 +197,7 @@ def _at_level(name: str, levels: Collection[float]) -> str:
 
 
 def _numbers(comparison: Comparison | None, *, several_levels: bool) -> Row:
-    """What a decision rests on: metric, pairs, difference, both intervals, effect size and p; nothing is known without it."""
+    """What an answer rests on: metric, pairs, difference, both intervals, effect size and p; nothing is known without it."""
     if comparison is None:
         return (Cell.of(None),) * 7
     shown, d_z = difference_of(comparison), comparison.effects.get("d_z") or comparison.effects.get("g")

@@ -43,7 +43,7 @@ def write_paper(
     *figures* are those of the page, where they are drawn already; *say* hears which chart could not be.
 
     Refused, with the reason, where there is no analysis or one that is not of these records. A study that is not
-    finished gives a paper that says so at the top and wherever it speaks of a decision.
+    finished gives a paper that says so at the top and above the answers.
     """
     check_conclusions(results)
     replace(folder / FOLDER / REFERENCES, b"")  # a folder that cannot be written is known before anything is drawn

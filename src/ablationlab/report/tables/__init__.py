@@ -1,4 +1,4 @@
-"""Tables of a study, each built once from its results: comparisons, arms, verdicts, stability, power, tasks, runs.
+"""Tables of a study, each built once from its results: comparisons, arms, answers, stability, power, tasks, runs.
 
 A builder gives a :class:`ablationlab.report.table.Table`; :func:`write_tables` writes all of them as CSV and LaTeX, and the
 whole analysis as statistics.md.

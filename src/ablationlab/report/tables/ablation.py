@@ -1,4 +1,4 @@
-"""The ablation table: every arm with its loss, the difference that decides, accuracy, speed, stability and verdict."""
+"""The ablation table: every arm with its loss, the difference that decides, accuracy, speed, stability and the answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean, median, stdev
 
-from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import (
     CORRECTIONS,
-    DECISIONS,
     arm_text,
     capital,
     difference_of,
@@ -18,31 +16,23 @@ from ablationlab.analysis.wording import (
     listed,
     name_of,
     no_spread,
+    spikes_known,
     undecided,
 )
 from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
 from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.metrics import is_accuracy
 from ablationlab.records.settings import TUNED
-from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
+from ablationlab.records.verdict import Verdict
 from ablationlab.report.naming import as_title, printed_unit
-from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
+from ablationlab.report.table import Cell, Cells, Column, Row, Table
+from ablationlab.report.tables.answers import answer_cell
 
 #: From so many variants on they are ranked, the best first, unless factors arrange them.
 FEWEST_RANKED = 5
 #: Metrics that may stand as *the* accuracy and *the* speed, the first that was compared.
 ACCURACIES = ("macro_accuracy", "mean_task_accuracy", "next_token_accuracy")
 SPEEDS = ("training_speed",)
-DECISION_TONES: dict[Decision, Tone] = {
-    Decision.ADOPT: "good",
-    Decision.ADOPT_IN_REGIME: "good",
-    Decision.ADOPT_PROVISIONALLY: "good",
-    Decision.TRADE_OFF: "warn",
-    Decision.INCONCLUSIVE: "warn",
-    Decision.NO_VERDICT: "warn",
-    Decision.KEEP_PROVISIONALLY: "warn",
-    Decision.KEEP_BASELINE: "bad",
-}
 
 
 def ablation_table(
@@ -67,7 +57,7 @@ def ablation_table(
     own = [name for name, metric in analysis.metrics.items() if metric.family == name and is_accuracy(metric)]
     accuracy = next((name for name in map(partial(_chosen, analysis), (ACCURACIES, own)) if name), None)
     accuracy = None if accuracy == first.metric else accuracy
-    decided = {} if verdict is None else {(judged.regime, judged.variant): judged for judged in verdict.verdicts}
+    answers = {} if verdict is None else {(judged.regime, judged.variant): judged for judged in verdict.verdicts}
     registered = {comparison.regime for comparison in primary if comparison.label == "registered"}
     regimes = dict.fromkeys(comparison.regime for comparison in primary)
     unstable = Column(
@@ -101,15 +91,12 @@ def ablation_table(
         widest = max(here, key=lambda comparison: comparison.n)
         for comparison in (None, *(sorted(here, key=_rank) if _ranked(analysis, primary) else here)):
             arm = analysis.baseline if comparison is None else comparison.variant
-            judged = decided.get((regime, arm))
             mean, sd, n = arm_mean(analysis, widest if comparison is None else comparison, arm)
             sizes.add(n)
             # The loss of such an arm is not that of the runs at its chosen rate.
             away = regime == TUNED and analysis.sweep is not None and analysis.sweep.chosen_elsewhere(arm)
             elsewhere += [arm] if away else []
-            delta, low, high, at = (
-                (Cell.of(None, ""),) * 4 if comparison is None else _difference_cells(comparison, judged)
-            )
+            delta, low, high, at = (Cell.of(None, ""),) * 4 if comparison is None else _difference_cells(comparison)
             rows.append(
                 {
                     Column("variant", "Variant"): Cell.name(arm, colour=(colours or {}).get(arm, "")),
@@ -126,12 +113,12 @@ def ablation_table(
                     scored: Cell.of(None) if away else _accuracy(analysis, accuracy, regime, arm),
                     fast: _speed(analysis, speed, regime, arm),
                     unstable: Cell.of(None) if away else _failures(stability, regime, arm),
-                    Column("verdict", "Verdict", printed=bool(decided)): "baseline"
+                    Column("answer", "Answer", printed=bool(answers)): "baseline"
                     if comparison is None
-                    else _decision(judged),
+                    else answer_cell(answers.get((regime, arm))),
                 }
             )
-    note = _note(analysis, primary, accuracy, decided, sorted(sizes))
+    note = _note(analysis, primary, accuracy, sorted(sizes))
     if any(_incomplete(analysis, comparison) for comparison in primary):
         note += f" Δ{' and changes of speed' if speed else ''} over pairs in which both runs have a value."
     note += median_note(primary)
@@ -226,30 +213,11 @@ def _values(analysis: Analysis, comparison: Comparison, arm: str) -> list[float]
     return list(found.values())
 
 
-def _difference_cells(comparison: Comparison, judged: VariantVerdict | None) -> Row:
-    """The difference, and the interval that decides: of a tie that of the equivalence test."""
+def _difference_cells(comparison: Comparison) -> Row:
+    """The difference, and the interval that decides."""
     shown, interval = difference_of(comparison), comparison.main_interval
     low, high, at = (None,) * 3 if interval is None else (interval.low, interval.high, interval.level)
-    tost = comparison.equivalence
-    if _tied(judged) and tost is not None and tost.low is not None:
-        low, high, at = tost.low, tost.high, 1 - 2 * tost.alpha
-        shown = difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
     return Cell.of(comparison.delta, shown.text), Cell.of(low, shown.interval), Cell.of(high), Cell.of(at)
-
-
-def _tied(judged: VariantVerdict | None) -> bool:
-    return judged is not None and judged.decision == Decision.TIE
-
-
-def _decision(judged: VariantVerdict | None) -> Cell:
-    if judged is None:
-        return Cell.of(None)
-    return Cell.of(
-        judged.decision,
-        DECISIONS[judged.decision],
-        note="exploratory" if judged.label == "exploratory" else "",
-        tone=DECISION_TONES.get(judged.decision, ""),
-    )
 
 
 def _chosen(analysis: Analysis, metrics: Sequence[str]) -> str | None:
@@ -299,7 +267,6 @@ def _note(
     analysis: Analysis,
     primary: Sequence[Comparison],
     accuracy: str | None,
-    decided: dict[tuple[str, str], VariantVerdict],
     sizes: Sequence[int],
 ) -> str:
     """What the numbers are: of which runs, at which level, and how they were corrected."""
@@ -317,17 +284,13 @@ def _note(
     if fitted and any(comparison.regime == TUNED for comparison in primary):
         other = "" if accuracy is None else ", accuracy at the rate of the sweep that was chosen for it"
         scored = f" Tuned arms: {name_of(first)} at each arm's fitted best rate{other}."
-    ties = [comparison for comparison in primary if _tied(decided.get((comparison.regime, comparison.variant)))]
-    equal = sorted({1 - 2 * c.equivalence.alpha for c in ties if c.equivalence is not None})
     bounded = [c for c in primary if c.main_interval is not None and c.main_interval.low is not None]
-    known = [comparison for comparison in bounded if comparison not in ties and not comparison.undecided]
-    untested = undecided(comparison for comparison in primary if comparison not in ties)
+    known = [comparison for comparison in bounded if not comparison.undecided]
+    untested = undecided(primary)
     scored = f" {untested}{scored}" if untested else scored
     alike = [words for comparison in primary if (words := no_spread(comparison))]
     scored += f" {capital(listed(alike))}: check that seeds vary the runs." if alike else ""
     few = "" if untested or len(alike) == len(primary) else "; too few for an interval"
-    if not known and equal:
-        return f"{text}. Interval: that of the equivalence test, which decides ({level(equal[0])}).{scored}"
     if not known:
         return f"{text}{few}.{scored}"
     levels = sorted({comparison.main_interval.level for comparison in known if comparison.main_interval is not None})
@@ -337,5 +300,4 @@ def _note(
         f"{CORRECTIONS[name]} for {several(size, 'test')}" for name, size in families if name in CORRECTIONS
     )
     how = f", corrected by {' or '.join(corrected)}" if corrected else ""
-    tied = f"; of a tie, that of the equivalence test ({level(equal[0])})" if equal else ""
-    return f"{text}. Interval: the one that decides ({at}{how}){tied}.{scored}"
+    return f"{text}. Interval: the one that decides ({at}{how}).{scored}"

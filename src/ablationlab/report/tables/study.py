@@ -1,4 +1,4 @@
-"""Tables of a study: what was registered and run, arms, verdicts, stability, power, and a published table beside ours."""
+"""Tables of a study: what was registered and run, arms, stability, power, and a published table beside ours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.interactions import LEVEL, deciding_bounds, simple_effects
-from ablationlab.analysis.wording import DECISIONS, cause, difference_of
+from ablationlab.analysis.wording import cause, difference_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
@@ -40,7 +40,6 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import content_hash, slug
-from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.naming import placed, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
@@ -395,26 +394,6 @@ def gain_table(analysis: Analysis) -> Table | None:
     ]
     what = "Runs that failed" if parts else "Unstable runs"
     return Table.of("gains", f"{what}, reference → variant.", rows, about=wording.gain_intervals(gains))
-
-
-def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
-    """One decision per variant and regime."""
-    labels = {decided.label for decided in verdict.verdicts}
-    rows = [
-        {
-            _regime(analysis): Cell.name(decided.regime),
-            Column("variant", "Variant"): Cell.name(decided.variant),
-            Column("reference", printed=False): Cell.name(decided.reference),
-            Column("decision", "Decision"): Cell.of(decided.decision, DECISIONS[decided.decision]),
-            Column("rule", "Rule", "right"): Cell.of(decided.rule),
-            Column("label", "Label", printed=len(labels) > 1): Cell.of(decided.label),
-            Column("why", "Why", printed=False): Cell.of(wording.verdict_words(analysis, decided).why),
-        }
-        for decided in verdict.verdicts
-    ]
-    label = f"{labels.pop().capitalize()} decisions" if len(labels) == 1 else "Decisions"
-    title = f"{label} against the baseline {analysis.baseline}, and the rule that made them."
-    return Table.of("verdicts", title, rows)
 
 
 def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> Table:

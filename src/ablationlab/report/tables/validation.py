@@ -1,4 +1,4 @@
-"""Tables of a validation: error rates, methods, decisions and injected effects."""
+"""Tables of a validation: error rates, methods, answers and injected effects."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def validation_tables(validation: Validation) -> Iterator[Table]:
     yield _significance(validation)
     if validation.comparisons:
         yield _methods(validation.comparisons[0], validation)
-    yield _decisions(validation)
+    yield _answers(validation)
     yield _deltas(validation)
     if validation.doses:
         yield _doses(validation)
         yield _dose_methods(validation)
-        yield _dose_decisions(validation)
+        yield _dose_answers(validation)
 
 
 def _significance(validation: Validation) -> Table:
@@ -92,11 +92,11 @@ def _unavailable(part: MethodRate) -> str:
     return str(part.unavailable) if part.unavailable else DASH
 
 
-def _decisions(validation: Validation) -> Table:
-    names = list(validation.decisions[0].decisions) if validation.decisions else []
-    rows = [(name, *(in_words(decided.decisions[name]) for decided in validation.decisions)) for name in names]
-    columns = ("decision", *(f"{decided.variant} against {validation.baseline}" for decided in validation.decisions))
-    return Table.simple("Decisions where nothing differs", columns, tuple(rows))
+def _answers(validation: Validation) -> Table:
+    names = list(validation.answers[0].answers) if validation.answers else []
+    rows = [(name, *(in_words(decided.answers[name]) for decided in validation.answers)) for name in names]
+    columns = ("answer", *(f"{decided.variant} against {validation.baseline}" for decided in validation.answers))
+    return Table.simple("Answers where nothing differs", columns, tuple(rows))
 
 
 def _deltas(validation: Validation) -> Table:
@@ -154,11 +154,11 @@ def _dose_methods(validation: Validation) -> Table:
     return Table.simple("Detection by every test and interval", ("method", *columns), tuple(rows))
 
 
-def _dose_decisions(validation: Validation) -> Table:
+def _dose_answers(validation: Validation) -> Table:
     columns = tuple(f"{dose.variant} at {setting(dose.lr)}" for dose in validation.doses)
-    names = list(validation.doses[0].decisions)
-    rows = [(name, *(in_words(dose.decisions[name]) for dose in validation.doses)) for name in names]
-    return Table.simple("Decisions under injected effects", ("decision", *columns), tuple(rows))
+    names = list(validation.doses[0].answers)
+    rows = [(name, *(in_words(dose.answers[name]) for dose in validation.doses)) for name in names]
+    return Table.simple("Answers under injected effects", ("answer", *columns), tuple(rows))
 
 
 def validation_summary(validation: Validation) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ablationlab.analysis import wording
-from ablationlab.analysis.answer import answer
-from ablationlab.analysis.wording import DECISIONS, difference_of, ledger_of
+from ablationlab.analysis.findings import crossed, replicated
+from ablationlab.analysis.wording import difference_of, ledger_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, printable, setting, several
@@ -17,6 +17,7 @@ from ablationlab.records.storage import replace
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.table import Table, markdown
 from ablationlab.report.tables.ablation import ablation_table
+from ablationlab.report.tables.answers import answer_table, hypothesis_table
 from ablationlab.report.tables.comparisons import (
     comparison_table,
     method_table,
@@ -40,7 +41,6 @@ from ablationlab.report.tables.study import (
     simple_table,
     stability_table,
     variant_table,
-    verdict_table,
 )
 from ablationlab.report.tables.tasks import task_table
 
@@ -86,7 +86,8 @@ def tables_of(results: Results) -> list[Table]:
     regimes = len(analysis.regimes)
     found: list[Table | None] = [
         ablation_table(analysis, verdict),
-        verdict_table(analysis, verdict),
+        answer_table(analysis, verdict),
+        hypothesis_table(verdict),
         arm_table(analysis),
         comparison_table(
             "comparisons", "All comparisons; difference = variant − reference.", analysis.comparisons, regimes
@@ -116,7 +117,7 @@ def tables_of(results: Results) -> list[Table]:
 
 
 def statistics_markdown(results: Results) -> str:
-    """Verdict, registered and exploratory comparisons, stability, power, every pair and method, caveats, deviations."""
+    """Answers, registered and exploratory comparisons, stability, power, every pair and method, caveats, deviations."""
     analysis, verdict = results.analysis, results.verdict
     assert analysis is not None
     assert verdict is not None
@@ -128,12 +129,12 @@ def statistics_markdown(results: Results) -> str:
     if analysis.question:
         parts.append(markdown(analysis.question))
     parts.append(_source(analysis, verdict))
-    told = answer(analysis, verdict, interim=results.interim, replication=results.replication, plan=results.plan)
-    parts.append(markdown(told))
+    if results.replication is not None:
+        parts.append(markdown(replicated(results.replication)))
+    parts.append(markdown(crossed(analysis)))
     parts += _section(ablation_table(analysis, verdict), "Ablation")
-    parts += ["## Verdict", verdict_table(analysis, verdict).markdown(), _verdicts(analysis, verdict)]
-    if verdict.hypotheses:
-        parts += ["## Hypotheses", _bullets(wording.hypothesis_lines(analysis, verdict.hypotheses))]
+    parts += _section(answer_table(analysis, verdict), "Answers")
+    parts += _section(hypothesis_table(verdict), "Hypotheses")
     parts += _section(criteria_table(analysis), "Criteria")
     if asked:
         title = "Registered comparisons" if asked[0].label == "registered" else "The question asked (exploratory)"
@@ -169,25 +170,6 @@ def _source(analysis: Analysis, verdict: Verdict) -> str:
         f"- resamples where a bootstrap is not enumerated: {count(analysis.resamples)}",
     ]
     return "\n".join(lines)
-
-
-def _verdicts(analysis: Analysis, verdict: Verdict) -> str:
-    lines = []
-    for decided in verdict.verdicts:
-        words = wording.verdict_words(analysis, decided, verdict)
-        lines.append(f"### {markdown(decided.variant)} in {markdown(decided.regime)}: {DECISIONS[decided.decision]}")
-        lines.append(markdown(words.recommendation))
-        lines.append(
-            _bullets(
-                [
-                    f"rule {check.rule} {'applies' if check.applies else 'does not apply'}: {why}"
-                    for check, why in zip(decided.checks, words.checks, strict=True)
-                ]
-            )
-        )
-        lines.append("Evidence: " + ", ".join(f"`{name}`" for name in decided.evidence) if decided.evidence else "")
-        lines += map(markdown, (words.trade_off, words.tie_break, words.needs, words.fragility))
-    return "\n\n".join(line for line in lines if line)
 
 
 def _notes(comparisons: Sequence[Comparison]) -> str:

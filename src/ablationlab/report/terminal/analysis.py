@@ -1,4 +1,4 @@
-"""What a terminal shows of results: the analysis and the verdict, power, evaluation, items, a replication, probes."""
+"""What a terminal shows of results: the analysis and the answers, power, evaluation, items, a replication, probes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ablationlab.analysis import wording
 from ablationlab.analysis.comparisons import TIMED
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import Scale, StudyTrend
-from ablationlab.analysis.wording import DECISIONS, ledger_of
+from ablationlab.analysis.wording import ledger_of
 from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import Replication, words
@@ -25,6 +25,7 @@ from ablationlab.records.verdict import Verdict
 from ablationlab.report.designs import look_line
 from ablationlab.report.layout import Paragraphs
 from ablationlab.report.table import Table
+from ablationlab.report.tables.answers import answer_table, hypothesis_table
 from ablationlab.report.tables.comparisons import (
     TERMINAL,
     comparison_table,
@@ -56,7 +57,7 @@ MOST_EXPLORATORY = 40
 
 
 def analysis_view(analysis: Analysis, verdict: Verdict, *, everything: bool = False) -> Iterator[RenderableType]:
-    """What was registered, then the rest, stability, deviations and the verdict."""
+    """What was registered, then the rest, stability, deviations and the answers."""
     registered, others = split(analysis)
     if registered:
         yield _comparisons(analysis, _title(analysis, registered), registered, everything)
@@ -98,32 +99,16 @@ def analysis_view(analysis: Analysis, verdict: Verdict, *, everything: bool = Fa
     if analysis.ledger is not None:
         yield _lines("Ledger", [ledger_of(analysis)])
     yield ""
-    yield from verdict_view(analysis, verdict)
+    yield from answers_view(analysis, verdict)
 
 
-def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
-    """The decisions with their reasons, the hypotheses and the recommendation; what holds for several variants, once."""
-    words = [(decided, wording.verdict_words(analysis, decided, verdict)) for decided in verdict.verdicts]
-    rows = [
-        (decided.regime, decided.variant, DECISIONS[decided.decision], decided.rule, decided.label)
-        for decided in verdict.verdicts
-    ]
-    primary = "nothing" if verdict.primary is None else metric_name(verdict.primary)
-    heads = ["regime", "variant", "decision", "rule", "label"]
-    table = Table.simple(f"Verdict on {primary} against {analysis.baseline}", heads, rows, ["rule"])
-    yield (table if len(analysis.regimes) > 1 else table.without("regime")).terminal()
-    reasons = {(decided.variant, decided.regime): text.reasons for decided, text in words}
-    if words:
-        told = wording.told_once((decided, text.reasons) for decided, text in words)
-        yield _lines("Why", wording.verdict_lines(told, verdict.verdicts))
+def answers_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
+    """The answers and the hypotheses, and where the study stands in its looks."""
+    for table in (answer_table(analysis, verdict), hypothesis_table(verdict)):
+        if table.rows:
+            yield table.terminal()
     if analysis.look is not None:
         yield _lines("Look", [look_line(analysis.look)])
-    if verdict.hypotheses:
-        yield _lines("Hypotheses", wording.hypothesis_lines(analysis, verdict.hypotheses))
-    yield _lines("Recommendation", wording.recommendations(analysis, verdict, reasons))
-    fragile = wording.told_once((decided, text.depends_on) for decided, text in words)
-    if fragile:
-        yield _lines("How far it depends on single seeds", wording.verdict_lines(fragile, verdict.verdicts))
 
 
 def _title(analysis: Analysis, comparisons: Sequence[Comparison]) -> str:

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.conclusion import decided_again
-from ablationlab.analysis.wording import SHORT_DECISIONS, difference_of
+from ablationlab.analysis.wording import difference_of
 from ablationlab.analysis.wording import stale as stale_words
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain
@@ -41,7 +41,7 @@ from ablationlab.tasks.request import is_file
 if TYPE_CHECKING:
     from ablationlab.records.run import FloatArray
 
-#: Verdicts that `ls` names; more are counted.
+#: Answers that `ls` names; more are counted.
 MOST_NAMED = 4
 #: How deep `ls` looks, and folders that it does not enter.
 _DEPTH = 4
@@ -51,7 +51,7 @@ _SKIPPED = frozenset({"node_modules", "runs", "figures", "tables", "wandb", "mlr
 
 
 def listing(folder: Path, width: int) -> Iterator[RenderableType]:
-    """Results with their state and verdict, then study files that have none."""
+    """Results with their state and answers, then study files that have none."""
     files, places, closed = _found(folder)
     results = [(place, *_state(place)) for place in places]
     results += [(place, "unreadable", why) for place, why in closed.items()]
@@ -77,7 +77,7 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     ]
     if results:
         rows = [(_shown(place, folder), state, verdict) for place, state, verdict in results]
-        yield Table.simple("Results", ["folder", "runs", "verdict"], rows).terminal()
+        yield Table.simple("Results", ["folder", "runs", "answers"], rows).terminal()
     if waiting:
         if results:
             yield ""
@@ -135,10 +135,10 @@ def _state(place: Path) -> tuple[str, str]:
     state += f", {diverged} diverged" if diverged else ""
     damaged = sum(run.state == "damaged" for run in results.runs)
     state += f", {damaged} damaged" if damaged else ""
-    return state, _decisions(results)
+    return state, _answers(results)
 
 
-def _decisions(results: Results) -> str:
+def _answers(results: Results) -> str:
     results = decided_again(results)
     damage = results.reader.damage
     if lost := damage.get("analysis.json") or damage.get("verdict.json"):
@@ -148,15 +148,13 @@ def _decisions(results: Results) -> str:
     if foreign := [reason for reason in results.stale if reason.code in ("other-plan", "other-analysis")]:
         return f"{stale_words(foreign[0])}. {Verdict.MEND}"
     where = len(results.regimes) > 1
-    decided = grouped(
-        (verdict.decision, f"{verdict.variant}{f' ({verdict.regime})' if where else ''}")
+    answers = grouped(
+        (verdict.answer, f"{verdict.variant}{f' ({verdict.regime})' if where else ''}")
         for verdict in results.verdict.verdicts
     )
     if len(results.verdict.verdicts) <= MOST_NAMED:
-        return "; ".join(f"{', '.join(names)}: {SHORT_DECISIONS[decision]}" for decision, names in decided.items())
-    return ", ".join(
-        f"{SHORT_DECISIONS[decision]}\N{NO-BREAK SPACE}({count(len(names))})" for decision, names in decided.items()
-    )
+        return "; ".join(f"{answer}: {', '.join(names)}" for answer, names in answers.items())
+    return ", ".join(f"{answer}\N{NO-BREAK SPACE}({count(len(names))})" for answer, names in answers.items())
 
 
 def _shown(path: Path, folder: Path) -> str:
@@ -347,7 +345,7 @@ def place_damage(place: Place) -> list[str]:
 
 
 def diff_view(a: Place, b: Place) -> Iterator[RenderableType]:
-    """Settings, versions, results and verdicts that differ."""
+    """Settings, versions, results and answers that differ."""
     yield Text(f"A: {a.path}\nB: {b.path}\n")
     if a.study is None or b.study is None:
         if a.results is None or b.results is None:
@@ -400,11 +398,11 @@ def _environment(plan: Plan) -> dict[str, Any]:
 
 
 def _outcomes(results: Results) -> dict[str, Any]:
-    """Decisions by variant and regime, and the difference of every comparison that a criterion asks."""
+    """Answers by variant and regime, and the difference of every comparison that a criterion asks."""
     verdicts = () if results.verdict is None else results.verdict.verdicts
     comparisons = () if results.analysis is None else results.analysis.comparisons
     return {
         "runs": f"{results.ended} of {len(results.runs)} ended",
-        "verdict": {f"{v.variant} ({v.regime})": SHORT_DECISIONS[v.decision] for v in verdicts},
+        "answer": {f"{v.variant} ({v.regime})": v.answer.value for v in verdicts},
         "difference": {c.id: plain(difference_of(c).text) for c in comparisons if c.role is not None},
     }

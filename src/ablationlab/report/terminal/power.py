@@ -8,36 +8,36 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.decision_power import DecisionPower, DesignRow
-from ablationlab.analysis.wording import DECISIONS, listed
+from ablationlab.analysis.wording import listed
 from ablationlab.core.format import count, fixed, p_value, percent, plain, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.settings import Study
-from ablationlab.records.verdict import Decision
+from ablationlab.records.verdict import Answer
 from ablationlab.report.table import Table
 
 
-def decision_view(study: Study, power: DecisionPower | None) -> Iterator[RenderableType]:
-    """Decisions by true effect, what is shown of each registered question, and what other sizes of the study would buy."""
+def answers_view(study: Study, power: DecisionPower | None) -> Iterator[RenderableType]:
+    """Answers by true effect, what is shown of each registered question, and what other sizes of the study would buy."""
     if power is None:
         yield Text(
-            "\nDecisions are not simulated: that takes a primary criterion with a smallest effect, and its SD (--from, --sd)."
+            "\nAnswers are not simulated: that takes a primary criterion with a smallest effect, and its SD (--from, --sd)."
         )
         return
-    decisions = [decision for decision in Decision if any(row.decisions.get(decision, 0.0) for row in power.effects)]
+    answers = [answer for answer in Answer if any(row.answers.get(answer, 0.0) for row in power.effects)]
     rows = [
         (
             row.regime,
             ("+" if row.multiple > 0 else "") + setting(row.multiple),
             setting(row.effect),
-            *(percent(row.decisions.get(decision)) for decision in decisions),
+            *(percent(row.answers.get(answer)) for answer in answers),
             *([fixed(row.seeds, 1)] if study.design is not None else []),
         )
         for row in power.effects
     ]
-    heads = ["regime", "true effect", "in units", *(DECISIONS[decision] for decision in decisions)]
+    heads = ["regime", "true effect", "in units", *answers]
     heads += ["seeds on average"] if study.design is not None else []
     yield Text("")
-    title = f"What {study.name} will decide ({count(power.studies)} simulated studies per row)"
+    title = f"What {study.name} will answer ({count(power.studies)} simulated studies per row)"
     table = Table.simple(title, heads, rows, heads[1:])
     yield (table if len({row.regime for row in power.effects}) > 1 else table.without("regime")).terminal()
     yield Text(
@@ -58,9 +58,9 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
         "steps",
         "items per task",
         "training",
-        "adopt at +1",
-        "keep at −1",
-        "tie at 0",
+        "better at +2",
+        "worse at −2",
+        "same at 0",
         "gain",
     ]
     yield Table.simple(
@@ -70,7 +70,7 @@ def decision_view(study: Study, power: DecisionPower | None) -> Iterator[Rendera
         heads,
     ).terminal()
     yield Text(
-        "Training in units of the planned one. Gain: percentage points of adopt at +1 per further unit. Items cost no "
+        "Training in units of the planned one. Gain: percentage points of better at +2 per further unit. Items cost no "
         "training. Steps change the SD and the share of runs that break, which only runs of that length can show: give "
         "a pilot of another length as a second --from."
     )
@@ -94,7 +94,7 @@ def _about_sweep(study: Study) -> str:
         return " The sweep is not simulated: all rows are about the study's own learning rate."
     return (
         " The sweep is not simulated. Rows of the regime tuned stand for arms whose best rates are known, and that is the "
-        "most power that they can have: a sweep gives no verdict where the best rate cannot be fitted, and all metrics but "
+        "most power that they can have: a sweep gives no answer where the best rate cannot be fitted, and all metrics but "
         "the loss have their values at grid rates, where no guard is shown kept."
     )
 
@@ -112,8 +112,8 @@ def _design(row: DesignRow, rows: Sequence[DesignRow]) -> tuple[str, ...]:
         "as planned" if row.steps is None else count(row.steps),
         "as planned" if row.items is None else count(row.items),
         f"{fixed(row.compute, 2)} x",
-        percent(row.adopt),
-        percent(row.keep),
-        percent(row.tie),
-        fixed(100 * (row.adopt - first.adopt) / extra, 0, sign=True) if extra > 0 else "",
+        percent(row.better),
+        percent(row.worse),
+        percent(row.same),
+        fixed(100 * (row.better - first.better) / extra, 0, sign=True) if extra > 0 else "",
     )

@@ -63,7 +63,7 @@ def arm_table(plan: Plan) -> Table:
     rows = [
         (
             regime,
-            variant + (kind or (" (baseline)" if variant == plan.study.baseline else "")),
+            variant + (kind or _marked(plan, variant)),
             len(runs),
             count(runs[0].budget.parameters),
             count(runs[0].budget.steps),
@@ -77,6 +77,13 @@ def arm_table(plan: Plan) -> Table:
     return _regimes(Table.simple("Arms", heads, rows, heads[2:]), plan)
 
 
+def _marked(plan: Plan, variant: str) -> str:
+    table = plan.study.tables.get(variant)
+    if variant == plan.study.baseline:
+        return " (baseline)"
+    return " (A/A)" if table is not None and table.empty else ""
+
+
 def _regimes(arms: Table, plan: Plan) -> Table:
     """A table of arms, without the column of regimes where there is one."""
     return arms if len({run.regime for run in plan.runs}) > 1 else arms.without("regime")
@@ -88,7 +95,7 @@ def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
     rows = [
         (
             regime,
-            variant + (" (baseline)" if variant == plan.study.baseline else ""),
+            variant + _marked(plan, variant),
             len(runs),
             ", ".join(f"{key} = {flattened(runs[0].settings)[key]}" for key in plan.variants[variant].settings),
         )

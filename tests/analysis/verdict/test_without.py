@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.verdict.fragility import without
+from ablationlab.analysis.verdict.without import without
 from analysis.builder import build, study
 
 

@@ -1,0 +1,169 @@
+"""What a comparison shows, from its pairs and what is missing: its p, the interval at any level, what may be claimed.
+
+`stats.costs` has the rules. Independent arms have no pairs: a run that one of them lost takes the claim for it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from ablationlab.core.seeding import stream
+from ablationlab.records.analysis import Comparison, CostRecord, Missing, Seed
+from ablationlab.stats import Interval, compare_unpaired, paired_t_interval
+from ablationlab.stats._common import complement
+from ablationlab.stats.costs import SLACK, Costs
+from ablationlab.stats.families import deciding_interval
+from ablationlab.stats.intervals import RESAMPLES
+from ablationlab.stats.significance import TESTS
+
+#: Tests whose interval is that of Student's t; at a planned look `looks.deciding_at_look` turns it into the repeated one.
+T_TESTS = ("paired-t", "sequential-t")
+
+
+def lost_alone(comparison: Comparison, arm: str) -> list[Missing]:
+    """The runs that *arm* alone lost; of independent arms, which share no seed, all that it lost."""
+    others = {lost.seed for lost in comparison.missing if lost.arm != arm} if comparison.design == "paired" else set()
+    return [lost for lost in comparison.missing if lost.arm == arm and lost.seed not in others]
+
+
+def costs_of(comparison: Comparison, seeds: Collection[Seed] | None = None) -> Costs:
+    """One cost per seed of a paired comparison with a direction; of these *seeds*, where given."""
+    sign = -1.0 if comparison.direction == "higher" else 1.0
+    pairs = [pair for pair in comparison.pairs if seeds is None or pair.seed in seeds]
+    lost, lost_by_reference = (
+        sum(seeds is None or missing.seed in seeds for missing in lost_alone(comparison, arm))
+        for arm in (comparison.variant, comparison.reference)
+    )
+    logarithms = comparison.transform == "log"
+    return Costs(
+        tuple(sign * pair.delta for pair in pairs),
+        tuple(1.0 if logarithms else max(abs(pair.variant), abs(pair.reference)) for pair in pairs),
+        lost,
+        lost_by_reference,
+        comparison.doubt,
+    )
+
+
+def with_claims(comparison: Comparison, *, resamples: int = RESAMPLES, equivalence: float | None = None) -> Comparison:
+    """The comparison with its p and its cost, from its pairs; *equivalence*: the level of each one-sided test, else alpha."""
+    if comparison.direction is None or comparison.delta is None:
+        return comparison
+    if comparison.design == "unpaired":
+        return _unpaired(comparison)
+    costs = costs_of(comparison)
+    p_better, p_worse = (_p(side, comparison, resamples) for side in (costs, costs.mirrored))
+    p = None if costs.p() is None else min(p_better, p_worse)
+    low, high = costs.bounds(complement(comparison.alpha))
+    worst = costs.mirrored.estimate_better
+    alone = [
+        tuple(missing.seed for missing in lost_alone(comparison, arm))
+        for arm in (comparison.variant, comparison.reference)
+    ]
+    record = CostRecord.model_construct(
+        claim=None if p is None or p_better == p_worse else "better" if p_better < p_worse else "worse",
+        better=costs.estimate_better,
+        worse=None if worst is None else -worst,
+        low=low,
+        high=high,
+        same=costs.same(comparison.smallest_effect, alpha=comparison.alpha if equivalence is None else equivalence),
+        lost=alone[0],
+        lost_by_reference=alone[1],
+        far_out=tuple(comparison.pairs[place].seed for place in costs.far_out),
+        slack=costs.slack,
+    )
+    return comparison.model_copy(update={"p": p, "cost": record})
+
+
+def _p(costs: Costs, comparison: Comparison, resamples: int) -> float:
+    """The p of the claim that the variant is better, by the registered test."""
+    if comparison.test in T_TESTS:
+        return costs.p_better()
+
+    def registered(sample: Sequence[float]) -> float | None:
+        return TESTS[comparison.test](np.array(sample), resamples, stream(0, "analysis", comparison.id, "claim")).p
+
+    return costs.p_better(registered)
+
+
+def _unpaired(comparison: Comparison) -> Comparison:
+    assert comparison.delta is not None
+    sign = -1.0 if comparison.direction == "higher" else 1.0
+    estimate = sign * comparison.delta
+    interval = comparison.intervals.get(comparison.interval)
+    bounds = [None, None] if interval is None else [interval.low, interval.high]
+    ends = sorted(sign * end for end in bounds if end is not None)
+    low, high = ends if len(ends) == 2 else (None, None)
+    lost, by_reference = (
+        tuple(missing.seed for missing in lost_alone(comparison, arm))
+        for arm in (comparison.variant, comparison.reference)
+    )
+    scale = 1.0 if comparison.transform == "log" else max((abs(run.value) for run in comparison.runs), default=0.0)
+    slack, tost = SLACK * scale, comparison.equivalence
+    p = comparison.tests[comparison.test].p if comparison.tests else None
+    # What one arm lost takes the claim for it away.
+    out_of_reach = bool(lost) if estimate < 0 else bool(by_reference)
+    identical = low is None and comparison.n >= 3 and abs(estimate) <= slack
+    record = CostRecord(
+        claim=None if p is None or not estimate else "better" if estimate < 0 else "worse",
+        better=None if lost else estimate,
+        worse=None if by_reference else estimate,
+        low=None if by_reference else low,
+        high=None if lost else high,
+        same=not lost and not by_reference and (identical or (tost is not None and bool(tost.equivalent))),
+        lost=lost,
+        lost_by_reference=by_reference,
+        slack=slack,
+    )
+    return comparison.model_copy(update={"p": 1.0 if p is not None and out_of_reach else p, "cost": record})
+
+
+def interval_at(comparison: Comparison, alpha: float) -> Interval:
+    """The deltas that the registered test does not reject at *alpha*, lost and far-out runs counted as it counts them."""
+    level = complement(max(alpha, 1e-12))  # a first look may spend next to nothing
+    if comparison.design == "unpaired":
+        samples = [
+            [run.value for run in comparison.runs if run.arm == arm]
+            for arm in (comparison.variant, comparison.reference)
+        ]
+        return compare_unpaired(*samples, level=level, transform=comparison.transform).interval
+    deltas = [pair.delta for pair in comparison.pairs]
+    ordinary = paired_t_interval(deltas, level=level)
+    if comparison.direction is None:
+        if comparison.test in T_TESTS:
+            return ordinary
+        rejected = comparison.p is not None and comparison.p <= alpha
+        rng = stream(0, "analysis", comparison.id, "deciding")
+        return deciding_interval(deltas, test=comparison.test, alpha=alpha, rejected=rejected, rng=rng)
+    costs = costs_of(comparison)
+    if comparison.test in T_TESTS:
+        low, high = costs.bounds(level)
+    else:
+        ends = [_inverted(side, comparison, alpha) for side in (costs.mirrored, costs)]
+        low, high = None if ends[0] is None else -ends[0], ends[1]
+    if comparison.direction == "higher":
+        low, high = None if high is None else -high, None if low is None else -low
+    status = "ok" if low is not None and high is not None else ordinary.status
+    return Interval(
+        comparison.test,
+        level,
+        ordinary.estimate,
+        low,
+        high,
+        ordinary.n,
+        exact=True,
+        status="unbounded" if (low is None or high is None) and status == "ok" else status,
+    )
+
+
+def _inverted(costs: Costs, comparison: Comparison, alpha: float) -> float | None:
+    """The upper end of the interval that the registered test gives, by the mildest way of counting."""
+    way = costs.mildest
+    if way is None:
+        return None
+    rng = stream(0, "analysis", comparison.id, "deciding")
+    p = TESTS[comparison.test](np.array(way.costs), RESAMPLES, stream(0, "analysis", comparison.id, "claim")).p
+    rejected = p is not None and p <= alpha
+    made = deciding_interval(way.costs, test=comparison.test, alpha=alpha, rejected=rejected, rng=rng)
+    return None if made.high is None else made.high + costs.doubt

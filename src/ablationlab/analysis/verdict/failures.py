@@ -1,0 +1,107 @@
+"""Does a variant fail more often than the baseline, or less? A missing record is no failure, and helps nobody.
+
+A missing record is filled in against each claim: as a failure of the variant where it would be called steadier or better, and
+as a failure of the baseline where the variant would be called unstable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scipy import special
+
+from ablationlab.analysis.stability import mcnemar_p
+from ablationlab.records.analysis import Analysis, StabilityGain
+from ablationlab.records.verdict import FAILURES, Guard, Standing
+from ablationlab.stats import failure_bound
+from ablationlab.stats.stability import fisher_p, independent_gain
+
+#: *Unstable as counted* takes so many more failures, and a one-sided exact p of at most this.
+NET, COUNTED = 3, 1 / 8
+
+
+@dataclass(frozen=True)
+class Failures:
+    """The registered kinds of failure of one variant in one regime, the widest last; without any, every unstable run."""
+
+    gains: tuple[StabilityGain, ...]
+    alpha: float
+    margin: float
+
+    @property
+    def more(self) -> tuple[StabilityGain, ...]:
+        """Those that are shown to be more frequent."""
+        return tuple(gain for gain in self.gains if gain.outcome == "less-stable")
+
+    @property
+    def fewer(self) -> tuple[StabilityGain, ...]:
+        """Those that are shown to be less frequent."""
+        return tuple(gain for gain in self.gains if gain.outcome == "more-stable")
+
+    @property
+    def counted(self) -> tuple[StabilityGain, ...]:
+        """Those that are beyond the margin as counted, whatever is shown."""
+        return tuple(gain for gain in self.gains if self._counted(gain, filled=False))
+
+    @property
+    def possible(self) -> bool:
+        """Whether the variant would be unstable, had the runs failed that it lacks."""
+        return any(self._counted(gain, filled=True) or self._shown(gain) for gain in self.gains)
+
+    def guard(self) -> Guard:
+        """That it fails no more often than the margin allows."""
+        bounds = [failures_bound(gain, self.alpha) for gain in self.gains]
+        widest = self.gains[-1].id if self.gains else None
+        if self.more:
+            return Guard(name=FAILURES, comparison=widest, standing=Standing.BROKEN)
+        kept = bool(bounds) and max(bounds) <= self.margin and not self.possible
+        return Guard(name=FAILURES, comparison=widest, standing=Standing.KEPT if kept else Standing.OPEN)
+
+    def _counted(self, gain: StabilityGain, *, filled: bool) -> bool:
+        if gain.rescued is None or gain.broken is None:
+            failed = gain.variant_unstable + (gain.single_broken if filled else 0)
+            runs = gain.variant_runs + gain.single
+            share = gain.reference_unstable / gain.reference_runs
+            p = fisher_p(failed, gain.reference_unstable, runs, gain.reference_runs)
+            net, beyond = failed - share * runs, failed / runs - share
+            return net >= NET and beyond > self.margin + 1e-9 and p is not None and p / 2 <= COUNTED
+        broken = gain.broken + (gain.single_broken if filled else 0)
+        rescued = gain.rescued + (0 if filled else gain.single_rescued)
+        beyond = (broken - rescued) / (gain.n + gain.single)
+        p = float(special.bdtr(rescued, broken + rescued, 0.5)) if broken else 1.0
+        return broken - rescued >= NET and beyond > self.margin + 1e-9 and p <= COUNTED
+
+    def _shown(self, gain: StabilityGain) -> bool:
+        if gain.rescued is None or gain.broken is None:
+            return gain.outcome == "less-stable"
+        broken = gain.broken + gain.single_broken
+        p = mcnemar_p(gain.rescued, broken) if broken > gain.rescued else None
+        return p is not None and p * (gain.places or 1) <= self.alpha
+
+
+def failures_of(analysis: Analysis, variant: str, regime: str) -> Failures:
+    stability = analysis.stability
+    if stability is None:
+        return Failures((), 0.05, 0.0)
+    vector = stability.vector(variant, analysis.baseline, regime)
+    asked = [gain for gain in vector if gain.places] or list(vector[-1:])
+    return Failures(tuple(gain for gain in asked if gain.n), stability.alpha, stability.margin)
+
+
+def failures_bound(gain: StabilityGain, alpha: float) -> float:
+    """Upper end of the 1 - alpha interval of the share of runs that fail with the variant beyond the reference's.
+
+    A run that the variant lacks counts as failed, and one that the reference lacks as stable.
+    """
+    if gain.rescued is None or gain.broken is None:  # independent arms: the other end of Newcombe's interval
+        failed = [True] * (gain.variant_unstable + gain.single_broken)
+        variant = [*failed, *[False] * (gain.variant_runs + gain.single - len(failed))]
+        reference = [place < gain.reference_unstable for place in range(gain.reference_runs)]
+        low = independent_gain(variant, reference, level=gain.level).low
+        return 1.0 if low is None else -low
+    pairs, broken = gain.n + gain.single, gain.broken + gain.single_broken
+    variant = [True] * broken + [False] * (pairs - broken)
+    reference = [False] * (pairs - gain.rescued) + [True] * gain.rescued
+    bound = failure_bound(variant, reference, alpha=alpha / 2).upper
+    assert bound is not None
+    return bound

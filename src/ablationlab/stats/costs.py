@@ -1,0 +1,235 @@
+"""One cost per seed, with lost and far-out runs: what can be claimed of a variant, and how surely.
+
+A cost is variant - reference, turned so that positive is worse. **No run counts for more than a lost one.** For the claim
+that the variant is *better*:
+
+    seeds that only the reference lost            are left out
+    runs that only the variant lost               count at mean + t(m-1; .999) sd sqrt(1 + 1/m) of the m costs that remain
+    a finite run                                  counts at its own cost or as lost, whichever is milder: one of the variant
+                                                  beyond that cost, one of the reference as far on the other side
+
+At most one run in ten (rounded up) counts otherwise than at its own cost, and at least five must remain; else nothing is
+claimed. n includes the lost runs. *Worse* is the mirror image, and *same* takes raw costs. Without lost or far-out runs all
+this is the plain paired test.
+
+Costs whose range is at most 1e-9 of the largest value are one constant, which the exact sign test judges, lost runs as signs
+against. `docs/analysis.md` has a worked example, `benchmarks/decisions.py` the simulated error rates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Final
+
+from scipy import special
+
+from ablationlab.stats._common import MINIMUM_PAIRS
+
+#: Values this much closer than their size are equal.
+SLACK: Final = 1e-9
+#: The share of further runs that would cost more than a lost one is counted as.
+RARE: Final = 0.001
+#: One run in so many (rounded up) may count otherwise than at its own cost.
+ONE_IN: Final = 10
+#: So many others must remain.
+REMAINING: Final = 5
+
+#: The two-sided p of a sample of costs; None where it has none.
+Test = Callable[[Sequence[float]], float | None]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One way of counting: the costs that are tested, and the places of finite runs that count as lost.
+
+    *slack*: what costs may differ by and be equal. *against*: how many of them are no costs of their own, and signs against
+    the claim where the costs are constant.
+    """
+
+    costs: tuple[float, ...]
+    slack: float
+    against: int = 0
+    as_lost: tuple[int, ...] = ()
+
+    @cached_property
+    def mean(self) -> float:
+        return math.fsum(self.costs) / len(self.costs)
+
+    @cached_property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return _sd(self.costs, self.mean) / math.sqrt(len(self.costs))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """*sizes*: of each pair, the larger of the compared values. *lost*, *lost_by_reference*: further seeds that one arm alone
+    lost. *doubt*: how far all costs may be off together, as where best rates are fitted."""
+
+    values: tuple[float, ...]
+    sizes: tuple[float, ...]
+    lost: int = 0
+    lost_by_reference: int = 0
+    doubt: float = 0.0
+
+    @cached_property
+    def mirrored(self) -> Costs:
+        """With the arms swapped."""
+        return replace(
+            self,
+            values=tuple(-value for value in self.values),
+            lost=self.lost_by_reference,
+            lost_by_reference=self.lost,
+        )
+
+    @property
+    def slack(self) -> float:
+        """What two costs may differ by and be equal."""
+        ways = [way.slack for way in (self.mildest, self.mirrored.mildest) if way is not None]
+        return min(ways, default=0.0)
+
+    @cached_property
+    def ways(self) -> tuple[Counted, ...]:
+        """The ways in which they may count for *better*, the mildest of which does; none where nothing can be claimed."""
+        return tuple(_ways(self)) if len(self.values) + self.lost >= MINIMUM_PAIRS else ()
+
+    @cached_property
+    def mildest(self) -> Counted | None:
+        """That by which they may cost the least."""
+
+        def most(way: Counted) -> tuple[float, float]:
+            upper = self._upper(way, 0.95)
+            return math.inf if upper is None else upper, way.mean
+
+        return min(self.ways, key=most, default=None)
+
+    def p_better(self, test: Test | None = None) -> float:
+        """The two-sided p of the claim that the variant is better; 1 where they do not speak for it."""
+        return min((self._p(way, test) for way in self.ways), default=1.0)
+
+    @cached_property
+    def estimate_better(self) -> float | None:
+        """The mean cost that the claim rests on."""
+        return min((way.mean for way in self.ways), default=None)
+
+    def most(self, level: float) -> float | None:
+        """The upper end of the two-sided interval of the cost; None where there is none."""
+        ends = [end for way in self.ways if (end := self._upper(way, level)) is not None]
+        return min(ends, default=None)
+
+    def p(self, test: Test | None = None) -> float | None:
+        """The p of whichever of *better* and *worse* they speak for; None with fewer than three pairs."""
+        if len(self.values) < MINIMUM_PAIRS:
+            return None
+        return min(self.p_better(test), self.mirrored.p_better(test))
+
+    def bounds(self, level: float) -> tuple[float | None, float | None]:
+        """The interval of the cost that agrees with `p`: None where a claim is out of reach."""
+        if len(self.values) < MINIMUM_PAIRS:
+            return None, None
+        least = self.mirrored.most(level)
+        return None if least is None else -least, self.most(level)
+
+    @property
+    def far_out(self) -> tuple[int, ...]:
+        """Places of finite runs that count as lost for the one claim or the other."""
+        found = [way.as_lost for way in (self.mildest, self.mirrored.mildest) if way is not None]
+        return tuple(sorted({place for places in found for place in places}))
+
+    def same(self, smallest: float | None, *, alpha: float) -> bool:
+        """Whether two one-sided tests show the cost to lie within the smallest effect; runs that one arm lost show nothing.
+
+        Identical arms are the same, whatever the smallest effect.
+        """
+        if self.lost or self.lost_by_reference or len(self.values) < MINIMUM_PAIRS:
+            return False
+        raw = Counted(self.values, SLACK * max(self.sizes))
+        if _constant(raw) and abs(raw.mean) <= raw.slack and not self.doubt:
+            return True
+        if smallest is None:
+            return False
+        within = smallest - self.doubt + raw.slack
+        if _constant(raw):
+            return abs(raw.mean) <= within and 0.5 ** len(self.values) <= alpha
+        reach = _quantile(len(self.values) - 1, 1 - alpha) * raw.error
+        return abs(raw.mean) + reach <= within
+
+    def _p(self, way: Counted, test: Test | None = None) -> float:
+        mean, n = way.mean + self.doubt, len(way.costs)
+        if n < MINIMUM_PAIRS or mean >= 0:
+            return 1.0
+        if _constant(way):
+            return 1.0 if mean >= -way.slack else _sign_p(n, way.against)
+        if test is not None:
+            p = test([cost + self.doubt for cost in way.costs])
+            return 1.0 if p is None else p
+        return 2 * float(special.stdtr(n - 1, mean / way.error))
+
+    def _upper(self, way: Counted, level: float) -> float | None:
+        n = len(way.costs)
+        if n < MINIMUM_PAIRS:
+            return None
+        if _constant(way):
+            return way.mean + self.doubt if _sign_p(n, way.against) <= 1 - level else None
+        return way.mean + self.doubt + _quantile(n - 1, (1 + level) / 2) * way.error
+
+
+def _constant(way: Counted) -> bool:
+    return max(way.costs) - min(way.costs) <= way.slack
+
+
+def _ways(known: Costs) -> Iterator[Counted]:
+    """At their own costs; and where they lie beyond what a lost run counts as, so many of the highest as lost, and so many of
+    the lowest left out."""
+    values, lost = known.values, known.lost
+    n = len(values) + lost
+    slots = min(math.ceil(n / ONE_IN), n - REMAINING)
+    if not lost:
+        yield Counted(values, SLACK * max(known.sizes))
+    if lost > max(slots, 0):
+        return
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    for low in range(slots - lost + 1):
+        for high in range(slots - lost - low + 1):
+            if not (lost or low or high):
+                continue
+            below, within, above = order[:low], order[low : len(order) - high], order[len(order) - high :]
+            rest = tuple(values[place] for place in within)
+            mean = math.fsum(rest) / len(rest)
+            reach = _quantile(len(rest) - 1, 1 - RARE) * _sd(rest, mean) * math.sqrt(1 + 1 / len(rest))
+            if any(values[place] >= mean - reach for place in below):
+                continue
+            # A cost within that of a lost run stays as it is, though the others are judged without it, as if it were lost.
+            counted = [min(values[place], mean + reach) for place in above]
+            as_lost = [place for place in above if values[place] > mean + reach]
+            yield Counted(
+                (*rest, *counted, *[mean + reach] * lost),
+                SLACK * max(known.sizes[place] for place in within),
+                lost + len(as_lost),
+                tuple(sorted([*below, *as_lost])),
+            )
+
+
+def _sd(costs: Sequence[float], mean: float) -> float:
+    """Scaled, for the square of a large finite cost is none."""
+    if len(costs) < 2:
+        return 0.0
+    largest = max(abs(cost - mean) for cost in costs)
+    if not largest:
+        return 0.0
+    squares = math.fsum(((cost - mean) / largest) ** 2 for cost in costs)
+    return largest * math.sqrt(squares / (len(costs) - 1))
+
+
+@lru_cache(maxsize=4096)
+def _quantile(freedom: int, probability: float) -> float:
+    return float(special.stdtrit(freedom, probability))
+
+
+@lru_cache(maxsize=4096)
+def _sign_p(n: int, against: int) -> float:
+    """The exact two-sided sign test of n signs, so many of them against."""
+    return min(1.0, 2 * float(special.bdtr(against, n, 0.5)))

@@ -1,0 +1,111 @@
+"""Cases that rules before these got wrong, each with the answer that a reader expects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ablationlab.analysis import analyze
+from ablationlab.analysis.comparisons import compare_all
+from ablationlab.records.settings import Criterion, Stability
+from ablationlab.stats.tuned import fitted_minimum
+
+from .studies import LOSS, arms, dataset, study, verdict_of
+
+SD = 0.002
+
+
+def two_sd_better(n=20, seed=0):
+    """A true gain of two standard deviations, well beyond the smallest effect."""
+    rng = np.random.default_rng(seed)
+    base = 2.0 + 0.05 * np.sin(np.arange(n))
+    return {"none": base, "layernorm": base + rng.normal(-0.04, 0.02, n)}
+
+
+def loss_study(values, variant=None, baseline=None):
+    n = len(values["none"])
+    endings = {"none": baseline or "." * n, "layernorm": variant or "." * n}
+    return {"validation_loss": values}, (LOSS,), endings
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_lost_run_does_not_take_all_power(seed):
+    found = verdict_of(*loss_study(two_sd_better(seed=seed), "." * 7 + "d" + "." * 12))
+    assert found.answer == "better"
+    assert study(*loss_study(two_sd_better(seed=seed), "." * 7 + "d" + "." * 12)).comparisons[0].cost.lost == (8,)
+
+
+@pytest.mark.parametrize("off", [0.4, -0.4])
+def test_one_run_twenty_standard_deviations_out_does_not_change_the_answer_and_is_named(off):
+    values = two_sd_better(40, seed=2)
+    values["layernorm"][11] += off
+    made = study(*loss_study(values))
+    assert verdict_of(*loss_study(values)).answer == "better"
+    assert made.comparisons[0].cost.far_out == (12,)
+
+
+def test_the_same_run_far_out_and_diverged_give_the_same_answer():
+    values = two_sd_better(40)
+    diverged = verdict_of(*loss_study(values, "." * 11 + "d" + "." * 28)).answer
+    values["layernorm"][11] += 0.4
+    assert verdict_of(*loss_study(values)).answer == diverged == "better"
+
+
+@pytest.mark.parametrize("n", [3, 5, 20])
+def test_identical_arms_are_the_same(n):
+    base = 2.0 + 0.05 * np.sin(np.arange(n))
+    assert verdict_of(*loss_study({"none": base, "layernorm": base.copy()})).answer == "same"
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_no_floor_is_absolute(unit):
+    values = {name: np.array(numbers) * unit for name, numbers in arms(-0.03).items()}
+    criterion = Criterion(metric="validation_loss", role="primary", smallest_effect=0.01 * unit)
+    assert verdict_of({"validation_loss": values}, (criterion,)).answer == "better"
+    rates = (1e-4, 2e-4, 4e-4, 8e-4, 16e-4)
+    losses = {rate: [unit * (2 + 0.1 * np.log(rate / 4.3e-4) ** 2)] * 3 for rate in rates}
+    here = {rate: [value / unit for value in by_seed] for rate, by_seed in losses.items()}
+    assert fitted_minimum(losses).doubt == pytest.approx(unit * fitted_minimum(here).doubt)
+
+
+def test_what_the_study_does_not_register_is_not_printed_as_registered():
+    values = {"validation_loss": arms(0.0), "final_gradient_norm": arms(0.5)}
+    unasked, asked = (
+        study(values, (LOSS,), settings=settings).comparison("final_gradient_norm", "default", "layernorm", "none")
+        for settings in (Stability(), Stability(smoothness=("final_gradient_norm",)))
+    )
+    assert (unasked.label, unasked.role) == ("exploratory", None)
+    assert (asked.label, asked.role) == ("registered", "stability")
+
+
+def test_a_gain_that_spikes_on_three_seeds_is_unstable_as_counted_and_on_two_is_better():
+    values = arms(-0.03, SD, 5)
+    three, two = (verdict_of(*loss_study(values, text)) for text in ("sss..", "ss..."))
+    assert (three.answer, three.as_counted) == ("unstable", True)
+    assert two.answer == "better"
+
+
+def test_five_seeds_are_not_worthless():
+    found = verdict_of(*loss_study(arms(-0.03, SD, 5)))
+    assert (found.answer, found.advice, found.confirmed) == ("better", "adopt", False)
+    assert [(guard.name, guard.standing) for guard in found.guards] == [("failures", "open")]
+
+
+def test_a_gain_as_large_as_the_smallest_effect_is_better_in_half_of_all_studies():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(200):
+        base = 2.0 + 0.05 * rng.normal(size=20)
+        values = {"none": base, "layernorm": base - 0.01 + rng.normal(0, 0.004, 20)}
+        made = analyze(dataset({"validation_loss": values}, brief=True))
+        found.append(made.comparisons[0].cost.better <= -0.01)
+    assert 0.4 < np.mean(found) < 0.6
+
+
+def test_the_interval_that_is_printed_agrees_with_the_claim():
+    made = dataset(*loss_study(two_sd_better(), "." * 7 + "d" + "." * 12))
+    (comparison, *_), _ = compare_all(made)
+    assert comparison.outcome == "better"
+    assert comparison.deciding.high < 0
+    clean = study(*loss_study(two_sd_better())).comparisons[0]
+    assert comparison.deciding.high > clean.deciding.high  # the lost run counts against it

@@ -1,0 +1,161 @@
+"""One cost per seed: against the paired t-test, against the exact sign test, and what must hold whatever the costs are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from ablationlab.stats.costs import Costs
+
+#: Where an answer is decided: what lies far below any alpha is not ordered.
+DECIDED = 1e-6
+SIZES = st.sampled_from([3, 5, 6, 7, 10, 11, 20, 21, 30])
+
+
+@st.composite
+def samples(draw):
+    """Costs with a few that lie far out, or equal ones."""
+    n = draw(SIZES)
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    costs = rng.normal(draw(st.sampled_from([-3.0, -2.0, -1.0, -0.3, 0.0, 0.5])), 1, n)
+    if draw(st.booleans()):
+        costs = np.round(costs)
+    for place in range(draw(st.integers(0, min(3, n)))):
+        costs[place] += draw(st.sampled_from([-100.0, -20.0, -5.0, 3.0, 5.0, 20.0, 100.0]))
+    return tuple(costs.tolist())
+
+
+def counted(values, lost=0, by_reference=0, *, size=5.0, doubt=0.0):
+    return Costs(tuple(values), tuple(max(size, abs(value)) for value in values), lost, by_reference, doubt)
+
+
+@given(samples(), st.integers(0, 2), st.data())
+@settings(max_examples=400, deadline=None)
+def test_losing_a_run_never_speaks_for_its_arm(values, lost, data):
+    place = data.draw(st.integers(0, len(values) - 1))
+    before, after = counted(values, lost), counted((*values[:place], *values[place + 1 :]), lost + 1)
+    assert max(after.p_better(), DECIDED) >= before.p_better() * (1 - 1e-9)
+    if after.estimate_better is not None and after.p_better() < 0.5:
+        assert after.estimate_better >= before.estimate_better - 1e-9
+
+
+@given(samples(), st.integers(0, 2), st.sampled_from([0.01, 0.3, 2.0]))
+@settings(max_examples=300, deadline=None)
+def test_a_variant_that_is_worse_by_the_same_amount_everywhere_is_no_better(values, lost, more):
+    before, after = counted(values, lost), counted(tuple(value + more for value in values), lost)
+    assert max(after.p_better(), DECIDED) >= before.p_better() * (1 - 1e-9)
+
+
+@given(samples(), st.integers(0, 2), st.integers(0, 2), st.sampled_from([1e-9, 1e-3, 1e9]))
+@settings(max_examples=300, deadline=None)
+def test_units_and_the_order_of_the_arms_change_nothing(values, lost, by_reference, unit):
+    costs = counted(values, lost, by_reference)
+    scaled = counted([value * unit for value in values], lost, by_reference, size=5.0 * unit)
+    swapped = counted([-value for value in values], by_reference, lost)
+    assert scaled.p_better() == pytest.approx(costs.p_better(), rel=1e-6)
+    assert swapped.mirrored.p_better() == costs.p_better()
+    assert swapped.same(1.0, alpha=0.05) == costs.same(1.0, alpha=0.05)
+    low, high = costs.bounds(0.95)
+    assert swapped.bounds(0.95) == (None if high is None else -high, None if low is None else -low)
+
+
+@given(samples(), st.integers(0, 2), st.integers(0, 2), st.sampled_from([0.9, 0.95, 0.99]))
+@settings(max_examples=300, deadline=None)
+def test_the_interval_holds_zero_exactly_where_nothing_is_shown(values, lost, by_reference, level):
+    costs = counted(values, lost, by_reference)
+    low, high = costs.bounds(level)
+    assert (high is not None and high < 0) == (costs.p_better() <= 1 - level + 1e-12) or costs.p() is None
+    assert (low is not None and low > 0) == (costs.mirrored.p_better() <= 1 - level + 1e-12) or costs.p() is None
+
+
+@pytest.mark.parametrize("n", [3, 5, 6, 10, 20])
+def test_on_clean_costs_it_is_the_paired_t_test(n):
+    rng = np.random.default_rng(n)
+    differs = 0
+    for costs in rng.normal(-0.5, 1, (300, n)):
+        test, ours = stats.ttest_1samp(costs, 0), counted(tuple(costs))
+        if ours.far_out:
+            differs += (test.pvalue <= 0.05) != (ours.p() <= 0.05)
+            continue
+        assert ours.p() == pytest.approx(test.pvalue)
+        interval = test.confidence_interval(0.95)
+        assert ours.bounds(0.95) == pytest.approx((interval.low, interval.high))
+    assert differs <= 3
+
+
+def test_a_lost_run_counts_as_one_in_a_thousand_further_runs_would():
+    values = (-2.1, -1.9, -2.0, -2.3, -1.8, -2.2, -1.7, -2.05, -1.95)
+    (way,) = [way for way in counted(values, 1).ways if not way.as_lost]
+    mean, sd = np.mean(values), np.std(values, ddof=1)
+    assert way.costs[-1] == pytest.approx(mean + stats.t.ppf(0.999, 8) * sd * math.sqrt(1 + 1 / 9))
+    assert counted(values, 1).p_better() == pytest.approx(stats.ttest_1samp(way.costs, 0).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("n", "lost", "within"),
+    [(5, 1, True), (4, 1, False), (9, 1, True), (8, 2, False), (9, 2, True), (17, 3, False), (18, 3, True)],
+)
+def test_one_run_in_ten_may_be_lost_and_five_others_must_remain(n, lost, within):
+    values = tuple(-2 + 0.1 * np.sin(np.arange(n)))
+    assert (counted(values, lost).p_better() < 0.05) == within
+    assert (counted(values, lost).bounds(0.95)[1] is not None) == within
+    # What only the reference lost is left out, however often.
+    assert counted(values, 0, lost).p_better() < 0.05
+
+
+@pytest.mark.parametrize("off", [20.0, -20.0, 1e300])
+def test_one_absurd_run_neither_makes_nor_destroys_a_gain_and_is_named(off):
+    rng = np.random.default_rng(1)
+    values = rng.normal(-2, 1, 40)
+    values[7] += off
+    costs = counted(values)
+    assert costs.p_better() < 1e-6
+    assert 7 in costs.far_out
+    assert counted(-values).mirrored.p_better() == pytest.approx(costs.p_better())
+
+
+@pytest.mark.parametrize(("n", "lost", "p"), [(5, 0, 2 / 32), (6, 0, 2 / 64), (9, 1, 22 / 1024)])
+def test_constant_costs_are_judged_by_the_exact_sign_test_with_lost_runs_as_signs_against(n, lost, p):
+    costs = counted((-0.5,) * n, lost)
+    assert costs.p_better() == pytest.approx(p)
+    wobbling = counted(-0.5 + 1e-10 * np.sin(np.arange(n)), lost)
+    assert wobbling.p_better() == pytest.approx(p)
+
+
+def test_a_rest_that_is_constant_is_no_proof():
+    costs = counted((-0.5,) * 9 + (20.0,))
+    assert costs.p_better() == pytest.approx(22 / 1024)
+
+
+@pytest.mark.parametrize("smallest", [None, 0.01])
+def test_identical_arms_are_the_same(smallest):
+    assert counted((0.0, 0.0, 0.0)).same(smallest, alpha=0.05)
+    assert counted((1e-10, -1e-10, 0.0)).same(smallest, alpha=0.05)
+    assert not counted((0.0, 0.0)).same(smallest, alpha=0.05)
+    assert not counted((0.0,) * 5, 1).same(smallest, alpha=0.05)
+    assert not counted((0.0,) * 5, 0, 1).same(smallest, alpha=0.05)
+
+
+@given(samples(), st.sampled_from([0.3, 1.0, 3.0]))
+@settings(max_examples=100, deadline=None)
+def test_same_is_two_one_sided_t_tests(values, smallest):
+    if np.ptp(values) < 1e-6:
+        return
+    lower = stats.ttest_1samp(values, -smallest, alternative="greater").pvalue
+    upper = stats.ttest_1samp(values, smallest, alternative="less").pvalue
+    if abs(max(lower, upper) - 0.05) > 1e-6:
+        assert counted(values).same(smallest, alpha=0.05) == (max(lower, upper) <= 0.05)
+
+
+def test_a_doubt_counts_against_every_claim():
+    values = tuple(-0.5 + 0.1 * np.sin(np.arange(8)))
+    clean, doubted = counted(values), counted(values, doubt=0.4)
+    assert doubted.p_better() == pytest.approx(stats.ttest_1samp(np.add(values, 0.4), 0).pvalue)
+    assert doubted.bounds(0.95)[0] == pytest.approx(clean.bounds(0.95)[0] - 0.4)
+    assert counted(values, doubt=0.6).p_better() == 1.0
+    assert not counted(values, doubt=0.6).same(0.6, alpha=0.05)
