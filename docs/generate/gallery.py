@@ -33,7 +33,7 @@ LEFT_OUT = {
     "figures", "tables", "paper", "paper.pdf", "report.html", "statistics.md", "energy", "locks",
 }  # fmt: skip
 #: The main tables; the others follow from the records.
-TABLES = ("ablation", "registered", "verdicts", "arms", "variants", "power")
+TABLES = ("ablation", "registered", "answers", "arms", "variants", "power")
 #: Entries that keep their paper, and those that are kept for their records alone.
 PAPERS = ("embedding-norm", "replication-final")
 RECORDS_ONLY = (

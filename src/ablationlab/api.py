@@ -33,7 +33,7 @@ Source = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Answer(ABC):
+class Found(ABC):
     """What a call found, as tables and sentences; shows itself in Jupyter."""
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Answer(ABC):
 
 
 @dataclass(frozen=True)
-class Analyzed(Answer):
+class Analyzed(Found):
     """The comparisons and the verdict. `frames` has them as pandas frames, `write` keeps them for `ablationlab report`."""
 
     results: Results
@@ -191,7 +191,7 @@ def _metrics(metric: str | Sequence[str] | Mapping[str, str]) -> tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class StudyPlan(Answer):
+class StudyPlan(Found):
     """A study resolved: its runs and what each costs. *plan* is what `plan.lock` holds."""
 
     plan: Plan
@@ -232,7 +232,7 @@ def plan(
 
 
 @dataclass(frozen=True)
-class SeedsNeeded(Answer):
+class SeedsNeeded(Found):
     """Seeds, and items, that the registered smallest effects need. *power* has a row per registered comparison."""
 
     power: StudyPower
@@ -266,7 +266,7 @@ def power(
 
 
 @dataclass(frozen=True)
-class ItemsCompared(Answer):
+class ItemsCompared(Found):
     """Each folder against the reference, item by item; all tasks of all comparisons are one family."""
 
     comparisons: tuple[ItemComparison, ...]

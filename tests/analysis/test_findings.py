@@ -7,7 +7,6 @@ import pytest
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.findings import at_places, crossed, replicated
-from ablationlab.analysis.interactions import deciding_bounds
 from ablationlab.analysis.wording import corrections, tasks_listed
 from ablationlab.core.format import plain
 from ablationlab.records.analysis import ComparedTask
@@ -178,10 +177,8 @@ def test_the_interval_of_a_factor_excludes_zero_just_where_its_adjusted_p_shows_
     build(tmp_path, study(variants=variants, regimes=test_interactions.REGIMES), outcomes=ended)
     contrasts = analyze(read_results(tmp_path)).interactions.contrasts
     for contrast in contrasts:
-        low, high = deciding_bounds(contrast)
+        low, high = contrast.deciding_low, contrast.deciding_high
         assert (low > 0 or high < 0) == (contrast.p_adjusted <= 1 - contrast.level)
         assert low <= contrast.low
         assert contrast.high <= high
-    assert any(
-        deciding_bounds(contrast)[0] < contrast.low for contrast in contrasts if contrast.p_adjusted > contrast.p
-    )
+    assert any(contrast.deciding_low < contrast.low for contrast in contrasts if contrast.p_adjusted > contrast.p)

@@ -11,7 +11,7 @@ import scipy.stats as scipy_stats
 import statsmodels.formula.api as smf
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.interactions import crossing_of, simple_effects
+from ablationlab.analysis.interactions import crossing_of, with_bounds
 from ablationlab.core.errors import StudyError
 from ablationlab.records.analysis import SeedValue
 from ablationlab.report.tables.study import interaction_table
@@ -58,7 +58,7 @@ def contrast(found, kind, *factors):
 def test_simple_effects_are_those_by_hand_and_average_to_the_main_effect(tmp_path):
     build(tmp_path, study(regimes=REGIMES), outcomes=outcome)
     analysis = analyze(read_results(tmp_path))
-    effects = {(one.factor, one.at): one for one in simple_effects(analysis)}
+    effects = {(one.factor, one.at): one for one in analysis.interactions.simple}
     assert len(effects) == 4
     seeds = analysis.seeds
     for at, before, after in (("0.02", "default", "token"), ("1.0", "large", "token-large")):
@@ -423,7 +423,7 @@ def test_an_interval_of_an_effect_excludes_0_in_its_table_just_where_the_adjuste
         "p": p,
         "p_adjusted": 2 * p,
     }
-    contrasts = (found.contrasts[0].model_copy(update=update),)
+    contrasts = (with_bounds(found.contrasts[0].model_copy(update=update)),)
     table = interaction_table(found.model_copy(update={"contrasts": contrasts}))
     (shown,) = (dict(zip((c.key for c in table.columns), row, strict=True)) for row in table.rows)
     half = scipy_stats.t.ppf(1 - 0.0125, 3) * scipy_stats.sem(values)

@@ -280,7 +280,7 @@ def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Results):
     assert hot["cost"] == rich.analysis.primary_comparison("hot", hot["variant"]).loss()[0]
 
 
-def test_a_cost_without_an_upper_bound_has_the_bar_below_its_ring_and_is_named(tmp_path: Path):
+def test_a_cost_without_an_upper_bound_has_the_bar_below_its_ring(tmp_path: Path):
     def ended(variant: str, regime: str, seed: int) -> dict[str, float] | None:
         broke = variant == "layernorm" and seed == 1
         return None if broke else {"validation_loss": 2.0 + 0.001 * seed**2 * len(variant)}
@@ -291,7 +291,6 @@ def test_a_cost_without_an_upper_bound_has_the_bar_below_its_ring_and_is_named(t
     assert rows["layernorm"]["cost_high"] is None
     assert rows["layernorm"]["bar_high"] == rows["layernorm"]["cost"]
     assert rows["rmsnorm"]["bar_high"] == rows["rmsnorm"]["cost_high"] > rows["rmsnorm"]["cost"]
-    assert "no upper bound: layernorm (1 of its runs diverged where the baseline's did not)." in plane.caption
 
 
 def test_many_rings_have_a_plane_per_regime_of_those_with_an_unstable_run(tmp_path: Path):
@@ -781,7 +780,9 @@ def test_settings_that_regimes_cross_are_drawn_together(tmp_path):
     assert len(cells) == 8
     found = results.analysis.comparison("validation_loss", "large", "rmsnorm", "none")
     assert cells["rmsnorm", "1.0", "place sum"] == pytest.approx(found.delta)
-    shown = next(row for row in drawn.data["table0"] if row["change"] == difference_of(found).text)
+    place = ("rmsnorm", "1.0", "place sum")
+    shown = next(row for row in drawn.data["table0"] if (row["variant"], row["across"], row["line"]) == place)
+    assert shown["change"] == difference_of(found).text
     assert (shown["low"], shown["high"]) == (found.main_interval.low, found.main_interval.high)
     svg_of(drawn.spec())
 

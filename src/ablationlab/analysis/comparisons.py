@@ -265,6 +265,15 @@ def _recorded(
 ) -> Comparison:
     """The comparison before its family is corrected; *numbers* may name another test and interval than the criterion's."""
     criterion = planned.criterion
+    unstable = any(caveat.code == CaveatCode.UNSTABLE_MEAN for caveat in caveats)
+    numbers["told_by"] = "median" if unstable and transform == "identity" else "mean"
+    arms = {planned.variant: "variant", planned.reference: "reference"}
+    if transform == "log" and n > 2:
+        numbers["skewed"] = tuple(
+            name
+            for name, arm in arms.items()
+            if (middle := numbers.get(f"{arm}_median")) is not None and numbers[f"{arm}_mean"] > 10 * middle
+        )
     if planned.corrected_otherwise:
         caveats = [*caveats, Caveat(CaveatCode.OTHER_CORRECTION, details={"registered": criterion.correction})]
     numbers = {"interval": criterion.interval, "test": criterion.test} | numbers
@@ -497,6 +506,9 @@ def _numbers(result: PairedComparison, pairs: Pairs) -> dict[str, Any]:
         "reference_sd": original.reference_sd,
         "delta": sample.delta,
         "delta_sd": sample.delta_sd,
+        "variant_median": median(a for _, a, _ in pairs),
+        "reference_median": median(b for _, _, b in pairs),
+        "delta_median": median(sample.deltas),
         "correlation": sample.correlation,
         "variance_reduction": sample.variance_reduction,
         "pairs": tuple(

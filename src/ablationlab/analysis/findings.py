@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ablationlab.analysis.interactions import deciding_bounds, simple_effects
 from ablationlab.analysis.wording import capital, listed
 from ablationlab.core.format import count_word, counted, difference, level, part, with_unit
 from ablationlab.core.grouping import grouped
@@ -202,9 +201,7 @@ def _interacting_sets(contrasts: Sequence[InteractionContrast]) -> str:
 
 def _at_levels(analysis: Analysis, crossing: Interactions, flat: Sequence[str]) -> list[str]:
     """What is shown of a setting at single levels of the other, where it is not shown on average."""
-    shown = [
-        effect for effect in simple_effects(analysis) if _short(effect.factor) in flat and effect.p_adjusted is not None
-    ]
+    shown = [effect for effect in crossing.simple if _short(effect.factor) in flat and effect.p_adjusted is not None]
     steps = grouped(
         ((effect.other, effect.at, effect.factor, effect.reference, effect.level), effect)
         for effect in shown
@@ -265,6 +262,6 @@ def _effects(analysis: Analysis, crossing: Interactions, key: str, shown: Sequen
     unit = analysis.metrics[crossing.metric].unit
     clauses = []
     for (before, after), contrasts in steps.items():
-        found = [_Effect(contrast.variant, contrast.estimate, *deciding_bounds(contrast)) for contrast in contrasts]
+        found = [_Effect(c.variant, c.estimate, c.deciding_low, c.deciding_high) for c in contrasts]
         clauses.append(f"from {before} to {after} it {listed(_ways(found, crossing, unit))}")
     return "; ".join(clauses)

@@ -8,22 +8,23 @@ interval over seeds: what seeds share cancels in every effect.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Crossing, Dataset
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import (
+    MACRO,
     AliasedEffect,
-    Analysis,
+    Comparison,
     Factor,
     FactorCell,
     InteractionContrast,
     Interactions,
     Seed,
     SeedValue,
+    SimpleEffect,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, Study, flattened
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
@@ -101,16 +102,18 @@ def interactions(dataset: Dataset) -> Interactions | None:
     )
 
 
-def deciding_bounds(contrast: InteractionContrast) -> tuple[float | None, float | None]:
-    """The bounds of a contrast at the level at which they exclude 0 just where its adjusted p shows an effect."""
+def with_bounds(contrast: InteractionContrast) -> InteractionContrast:
+    """With the bounds at the level at which they exclude 0 just where its adjusted p shows an effect."""
     low, high = contrast.low, contrast.high
     if low is None or high is None:
-        return low, high
+        return contrast
     levels = contrast.level, _deciding_level(contrast.level, contrast.p, contrast.p_adjusted)
     one, all_tests = (paired_t_interval([known.value for known in contrast.values], level=each) for each in levels)
     if one.low is None or one.high is None or all_tests.low is None or all_tests.high is None:
-        return low, high
-    return low + all_tests.low - one.low, high + all_tests.high - one.high  # a fitted rate's doubt stays in both
+        return contrast.model_copy(update={"deciding_low": low, "deciding_high": high})
+    # A fitted rate's doubt stays in both.
+    ends = {"deciding_low": low + all_tests.low - one.low, "deciding_high": high + all_tests.high - one.high}
+    return contrast.model_copy(update=ends)
 
 
 def _deciding_level(level: float, p: float | None, adjusted: float | None) -> float:
@@ -118,38 +121,22 @@ def _deciding_level(level: float, p: float | None, adjusted: float | None) -> fl
     return 1 - (1 - level) * p / adjusted if p and adjusted else level
 
 
-@dataclass(frozen=True)
-class SimpleEffect:
-    """How a variant's effect changes with one setting where the other stays at one level; exploratory.
-
-    Per seed value(level) - value(reference level), then a t interval over seeds. The mean over the other setting's levels
-    is the main effect, the differences between them are the interactions. p is adjusted (Holm) over the effects of one
-    setting, and the interval with it.
-    """
-
-    variant: str
-    factor: str
-    reference: str
-    level: str
-    other: str
-    at: str
-    n: int
-    estimate: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    p_adjusted: float | None
-
-
-def simple_effects(analysis: Analysis) -> list[SimpleEffect]:
-    """Of two settings that the regimes cross, from the pairs of the comparisons with the baseline; none of crossed arms."""
-    crossed = analysis.interactions
+def with_simple_effects(
+    crossed: Interactions | None, comparisons: Iterable[Comparison], baseline: str
+) -> Interactions | None:
+    """With those of two settings that the regimes cross, from the pairs of the comparisons with the baseline; none of
+    crossed arms."""
     if crossed is None or not crossed.cells or len(crossed.factors) != 2:
-        return []
+        return crossed
+    found = {
+        (comparison.regime, comparison.variant): comparison
+        for comparison in comparisons
+        if (comparison.metric, comparison.reference) == (crossed.metric, baseline) and comparison.task in (None, MACRO)
+    }
     values: dict[tuple[str, tuple[str, ...]], dict[Seed, float]] = {}
     for cell in crossed.cells:
-        found = analysis.comparison(crossed.metric, cell.regime, cell.variant, analysis.baseline)
-        values[cell.variant, cell.levels] = {} if found is None else {pair.seed: pair.delta for pair in found.pairs}
+        there = found.get((cell.regime, cell.variant))
+        values[cell.variant, cell.levels] = {} if there is None else {pair.seed: pair.delta for pair in there.pairs}
     effects = []
     for position, factor in enumerate(crossed.factors):
         other = crossed.factors[1 - position]
@@ -181,7 +168,7 @@ def simple_effects(analysis: Analysis) -> list[SimpleEffect]:
                     p_adjusted=p_adjusted,
                 )
             )
-    return effects
+    return crossed.model_copy(update={"simple": tuple(effects)})
 
 
 CellValues = Mapping[tuple[str, ...], Mapping[Seed, float]]
@@ -338,5 +325,6 @@ def _adjusted(contrasts: list[InteractionContrast]) -> list[InteractionContrast]
         p = adjust([contrasts[position].p for position in members], method="holm").adjusted
         adjusted |= dict(zip(members, p, strict=True))
     return [
-        contrast.model_copy(update={"p_adjusted": adjusted[position]}) for position, contrast in enumerate(contrasts)
+        with_bounds(contrast.model_copy(update={"p_adjusted": adjusted[position]}))
+        for position, contrast in enumerate(contrasts)
     ]

@@ -51,6 +51,7 @@ def power_of(comparisons: Iterable[Comparison], primary: str | None) -> tuple[Po
 def _power(comparison: Comparison, sd: float) -> Power:
     alpha, effect = alpha_per_test(comparison), sure_effect(comparison)
     upper = sd_interval(sd, comparison.n, level=0.6).high
+    seen = None if comparison.delta is None else abs(comparison.delta) - comparison.doubt
     return Power(
         comparison=comparison.id,
         n=comparison.n,
@@ -63,7 +64,17 @@ def _power(comparison: Comparison, sd: float) -> Power:
         pairs_90=seeds_for(effect, sd, alpha, 0.9, comparison.test),
         pairs_80_conservative=seeds_for(effect, upper, alpha, 0.8, comparison.test),
         equivalence_pairs_80=seeds_for_equivalence(effect, sd, comparison.alpha, 0.8),
+        pairs_as_seen_80=seeds_for(seen, sd, alpha, 0.8, comparison.test) if seen is not None and seen > 0 else None,
     )
+
+
+def with_margin_pairs(comparison: Comparison) -> Comparison:
+    """A guard with the pairs that would show its margin kept."""
+    margin = comparison.margin if comparison.margin is not None else comparison.smallest_effect
+    if comparison.role != "guard" or comparison.cost is None or comparison.design == "unpaired":
+        return comparison
+    pairs = seeds_for(margin, comparison.delta_sd, comparison.alpha, 0.8, "paired-t")
+    return comparison.model_copy(update={"cost": comparison.cost.model_copy(update={"margin_pairs_80": pairs})})
 
 
 def sure_effect(comparison: Comparison) -> float | None:

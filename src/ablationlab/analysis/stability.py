@@ -34,7 +34,7 @@ from ablationlab.records.run import Divergence, MetricFailure, Result, RunRecord
 from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats._common import complement
-from ablationlab.stats.failures import paired_survival, survival_curve
+from ablationlab.stats.failures import failure_bound, paired_survival, pairs_without_failure, survival_curve
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.sequential import Looks
 from ablationlab.stats.stability import (
@@ -154,6 +154,7 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
         threshold=dataset.stability.spike_score,
         alpha=alpha,
         margin=dataset.stability.margin,
+        seeds_for_margin=pairs_without_failure(dataset.stability.margin, alpha=alpha / 2) if alpha >= 1e-9 else None,
         smoothness=dataset.stability.smoothness,
         runs=dataset.runs,
         rates=usable_rates(dataset.sweep, dataset.variants),
@@ -345,7 +346,7 @@ class StabilityQuestion:
         if shown:
             outcome = "more-stable" if (gain.estimate or 0.0) > 0 else "less-stable"
         part = "" if failure == Failure.UNSTABLE else f"{failure}/"
-        return StabilityGain(
+        made = StabilityGain(
             **vars(gain),
             id=f"stability/{part}{regime}/{variant}:{reference}",
             failure=failure,
@@ -364,6 +365,8 @@ class StabilityQuestion:
             outcome=outcome,
             caveats=tuple(_caveats(gain, len(promised))) if test == "mcnemar" else (),
         )
+        bounded = tested is not None and gain.n and self.alpha >= 1e-9
+        return replace(made, worst=_worst(made, self.alpha)) if bounded else made
 
 
 def swept_places(comparisons: Sequence[Comparison], baseline: str) -> int:
@@ -439,3 +442,22 @@ def _caveats(gain: Gain, planned: int) -> list[Caveat]:
     elif gain.n == 4:
         caveats.append(Caveat(CaveatCode.UNDERCOVERAGE, "tango", {"n": gain.n}))
     return caveats
+
+
+def _worst(gain: StabilityGain, alpha: float) -> float:
+    """Upper end of the 1 - alpha interval of the share of runs that fail with the variant beyond the reference's.
+
+    A run that the variant lacks counts as failed, and one that the reference lacks as stable.
+    """
+    if gain.rescued is None or gain.broken is None:  # independent arms: the other end of Newcombe's interval
+        failed = [True] * (gain.variant_unstable + gain.single_broken)
+        variant = [*failed, *[False] * (gain.variant_runs + gain.single - len(failed))]
+        reference = [place < gain.reference_unstable for place in range(gain.reference_runs)]
+        low = independent_gain(variant, reference, level=gain.level).low
+        return 1.0 if low is None else -low
+    pairs, broken = gain.n + gain.single, gain.broken + gain.single_broken
+    variant = [True] * broken + [False] * (pairs - broken)
+    reference = [False] * (pairs - gain.rescued) + [True] * gain.rescued
+    bound = failure_bound(variant, reference, alpha=alpha / 2).upper
+    assert bound is not None
+    return bound

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean, median
 from string import Formatter
 from typing import Any, Final
 
@@ -548,23 +547,16 @@ def arm_text(comparison: Comparison, arm: str, *, as_median: bool = False) -> st
     """``mean ± SD`` of an arm over its pairs; ``median 3.18`` where a few runs make its mean what it is, or *as_median*."""
     if arm in comparison.unstable_means:
         return filled("median {median:number}", comparison.unstable_means[arm].details)
-    if comparison.pairs and (as_median or is_skewed(comparison, arm)):
+    if comparison.pairs and (as_median or arm in comparison.skewed):
         return f"median {medians_of(comparison)[arm == comparison.variant]}"
     if arm == comparison.reference:
         return mean_sd(comparison.reference_mean, comparison.reference_sd)
     return mean_sd(comparison.variant_mean, comparison.variant_sd)
 
 
-def is_skewed(comparison: Comparison, arm: str) -> bool:
-    """Whether an arm's mean is more than ten times its median, in a metric that is tested as a logarithm."""
-    values = [pair.reference if arm == comparison.reference else pair.variant for pair in comparison.pairs]
-    return comparison.transform == "log" and len(values) > 2 and fmean(values) > 10 * median(values)
-
-
 def medians_of(comparison: Comparison) -> tuple[str, str]:
     """The medians of the reference and of the variant over their pairs."""
-    reference, variant = ([pair.reference for pair in comparison.pairs], [pair.variant for pair in comparison.pairs])
-    return number(median(reference)), number(median(variant))
+    return number(comparison.reference_median), number(comparison.variant_median)
 
 
 def change(comparison: Comparison) -> str:

@@ -196,6 +196,7 @@ class CostRecord(StoredValue):
     lost_by_reference: tuple[Seed, ...] = ()
     far_out: tuple[Seed, ...] = ()
     slack: float = 0.0
+    margin_pairs_80: int | None = None  # would show that a guard's margin is kept, if the variant costs nothing
 
 
 class Comparison(StoredValue):
@@ -230,6 +231,13 @@ class Comparison(StoredValue):
     delta: float | None = None
     doubt: float = 0.0  # how far delta may be off because best rates are fitted; intervals and p count it
     delta_sd: float | None = None
+    variant_median: float | None = None
+    reference_median: float | None = None
+    delta_median: float | None = None
+    told_by: Literal["mean", "median"] = "mean"  # median: the difference of means is that of a few unstable runs
+    skewed: tuple[
+        str, ...
+    ] = ()  # arms whose mean is more than ten times their median, of a metric tested as a logarithm
     correlation: float | None = None
     variance_reduction: float | None = None
     interval: str
@@ -282,7 +290,7 @@ class Comparison(StoredValue):
     @property
     def told_by_medians(self) -> bool:
         """Whether its difference is that of a few unstable runs; one of logarithms is not."""
-        return self.transform == "identity" and bool(self.unstable_means)
+        return self.told_by == "median"
 
     @property
     def sample(self) -> str:
@@ -345,6 +353,7 @@ class Power(StoredValue):
     pairs_90: int | None
     pairs_80_conservative: int | None
     equivalence_pairs_80: int | None
+    pairs_as_seen_80: int | None  # would show a difference as large as the one seen
 
 
 class LedgerInput(StrEnum):
@@ -608,6 +617,7 @@ class StabilityGain(Gain):
     places: int | None = None
     p_adjusted: float | None = None
     outcome: StabilityOutcome = "not-tested"
+    worst: float | None = None  # so large a share of runs may fail with the variant beyond the reference's
     caveats: tuple[Caveat, ...] = ()
 
     @property
@@ -631,12 +641,14 @@ class StabilityAnalysis(StoredValue):
     *gains* count every unstable run, *parts* runs that failed worse. *places*: sealed variants x regimes x registered
     failures, and registered comparisons over a sweep; a difference is shown if its p times this number is at most
     *alpha*. *margin*: the share of runs by which a variant may fail more often and still be no less stable.
-    *smoothness*: the registered measures. *survival*: arms of regimes in which a run diverged, where its step is known.
+    *seeds_for_margin*: so many seeds without a failure show that the margin is kept. *smoothness*: the registered measures.
+    *survival*: arms of regimes in which a run diverged, where its step is known.
     """
 
     threshold: float
     alpha: float = 0.05
     margin: float = 0.2
+    seeds_for_margin: int | None = None
     places: int = 1
     smoothness: tuple[str, ...] = ()
     runs: tuple[RunStability, ...]
@@ -825,9 +837,33 @@ class InteractionContrast(StoredValue):
     low: float | None
     high: float | None
     level: float
+    deciding_low: float | None = None  # at the level at which they exclude 0 just where the adjusted p shows an effect
+    deciding_high: float | None = None
     p: float | None
     p_adjusted: float | None
     status: Status | Literal["grid-rates"]  # of tuned arms without fitted best rates, which test nothing
+
+
+class SimpleEffect(StoredValue):
+    """How a variant's effect changes with one setting where the other stays at one level; exploratory.
+
+    Per seed value(level) - value(reference level), then a t interval over seeds. The mean over the other setting's levels
+    is the main effect, the differences between them are the interactions. p is adjusted (Holm) over the effects of one
+    setting, and the interval with it.
+    """
+
+    variant: str
+    factor: str
+    reference: str
+    level: str
+    other: str
+    at: str
+    n: int
+    estimate: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_adjusted: float | None
 
 
 class AliasedEffect(StoredValue):
@@ -847,6 +883,7 @@ class Interactions(StoredValue):
     cells: tuple[FactorCell, ...]
     contrasts: tuple[InteractionContrast, ...]
     aliases: tuple[AliasedEffect, ...] = ()
+    simple: tuple[SimpleEffect, ...] = ()
 
 
 # --- other readings of the curves ------------------------------------------------------------------------------
@@ -928,7 +965,7 @@ class Analysis(SealedRecord):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
-    VERSION: ClassVar[int] = 6
+    VERSION: ClassVar[int] = 7
     MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     question: str

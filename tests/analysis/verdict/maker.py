@@ -17,6 +17,7 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import Hypothesis
+from ablationlab.stats import failure_bound
 from ablationlab.stats.results import Equivalence, Interval, Sensitivity
 from ablationlab.stats.stability import stability_gain
 
@@ -174,6 +175,7 @@ def stability(
         places=places,
         p_adjusted=adjusted,
         outcome="not-shown" if adjusted > 0.05 else "more-stable" if gain.rescued > gain.broken else "less-stable",
+        worst=failure_bound(flags[VARIANT], flags[BASELINE], alpha=0.025).upper,
     )
     return StabilityAnalysis(
         threshold=7.0, places=places, margin=margin, runs=(), arms=tuple(arms), gains=(part,), smoothness=SMOOTHNESS

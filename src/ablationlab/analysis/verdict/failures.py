@@ -13,8 +13,7 @@ from scipy import special
 from ablationlab.analysis.stability import mcnemar_p
 from ablationlab.records.analysis import Analysis, StabilityGain
 from ablationlab.records.verdict import FAILURES, Guard, Standing
-from ablationlab.stats import failure_bound
-from ablationlab.stats.stability import fisher_p, independent_gain
+from ablationlab.stats.stability import fisher_p
 
 #: *Unstable as counted* takes so many more failures, and a one-sided exact p of at most this.
 NET, COUNTED = 3, 1 / 8
@@ -50,7 +49,7 @@ class Failures:
 
     def guard(self) -> Guard:
         """That it fails no more often than the margin allows."""
-        bounds = [failures_bound(gain, self.alpha) for gain in self.gains]
+        bounds = [1.0 if gain.worst is None else gain.worst for gain in self.gains]
         widest = self.gains[-1].id if self.gains else None
         if self.more:
             return Guard(name=FAILURES, comparison=widest, standing=Standing.BROKEN)
@@ -86,22 +85,3 @@ def failures_of(analysis: Analysis, variant: str, regime: str) -> Failures:
     vector = stability.vector(variant, analysis.baseline, regime)
     asked = [gain for gain in vector if gain.places] or list(vector[-1:])
     return Failures(tuple(gain for gain in asked if gain.n), stability.alpha, stability.margin)
-
-
-def failures_bound(gain: StabilityGain, alpha: float) -> float:
-    """Upper end of the 1 - alpha interval of the share of runs that fail with the variant beyond the reference's.
-
-    A run that the variant lacks counts as failed, and one that the reference lacks as stable.
-    """
-    if gain.rescued is None or gain.broken is None:  # independent arms: the other end of Newcombe's interval
-        failed = [True] * (gain.variant_unstable + gain.single_broken)
-        variant = [*failed, *[False] * (gain.variant_runs + gain.single - len(failed))]
-        reference = [place < gain.reference_unstable for place in range(gain.reference_runs)]
-        low = independent_gain(variant, reference, level=gain.level).low
-        return 1.0 if low is None else -low
-    pairs, broken = gain.n + gain.single, gain.broken + gain.single_broken
-    variant = [True] * broken + [False] * (pairs - broken)
-    reference = [False] * (pairs - gain.rescued) + [True] * gain.rescued
-    bound = failure_bound(variant, reference, alpha=alpha / 2).upper
-    assert bound is not None
-    return bound

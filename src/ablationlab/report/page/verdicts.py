@@ -46,7 +46,7 @@ class Mini:
 
 
 @dataclass(frozen=True)
-class Picture:
+class IntervalPicture:
     """The picture of the difference that one verdict rests on."""
 
     variant: str
@@ -81,7 +81,7 @@ def linked_answers(
     return dataclasses.replace(table, rows=tuple(rows))
 
 
-def pictures(results: Results) -> list[Picture]:
+def pictures(results: Results) -> list[IntervalPicture]:
     """One for every verdict whose comparison has a difference to draw; none without the analysis that it follows from."""
     if results.analysis is None or results.verdict is None:
         return []
@@ -93,7 +93,7 @@ def pictures(results: Results) -> list[Picture]:
         drawn = None if comparison is None else mini(comparison)
         if drawn is not None:
             colour = of.get(judged.variant, "#626b75")
-            made.append(Picture(judged.variant, judged.reference, judged.regime, colour, drawn))
+            made.append(IntervalPicture(judged.variant, judged.reference, judged.regime, colour, drawn))
     return made
 
 

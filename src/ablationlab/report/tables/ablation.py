@@ -12,7 +12,6 @@ from ablationlab.analysis.wording import (
     arm_text,
     capital,
     difference_of,
-    is_skewed,
     listed,
     name_of,
     no_spread,
@@ -174,7 +173,7 @@ def arm_words(analysis: Analysis, comparison: Comparison, arm: str, *, beside: I
     medians = any(other.unstable_means for other in (comparison, *beside))
     if medians and _incomplete(analysis, comparison) and (values := _values(analysis, comparison, arm)):
         return f"median {number(median(values))}"
-    if medians or is_skewed(comparison, arm):
+    if medians or arm in comparison.skewed:
         return arm_text(comparison, arm, as_median=medians)
     mean, sd, _ = arm_mean(analysis, comparison, arm)
     return mean_sd(mean, sd)
@@ -184,7 +183,7 @@ def median_note(comparisons: Sequence[Comparison]) -> str:
     """What a median stands for in a table, where one does."""
     arms = [(comparison, arm) for comparison in comparisons for arm in (comparison.variant, comparison.reference)]
     skewed = " Where a few runs make a mean more than ten times its median, the median is shown."
-    skewed = skewed if any(is_skewed(*arm) and arm[1] not in arm[0].unstable_means for arm in arms) else ""
+    skewed = skewed if any(arm[1] in arm[0].skewed and arm[1] not in arm[0].unstable_means for arm in arms) else ""
     if not any(comparison.unstable_means for comparison in comparisons):
         return skewed
     differs = " No difference of such means is shown; it is tested as registered, and analysis.json has it."

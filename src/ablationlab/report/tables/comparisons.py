@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ablationlab.analysis.wording import arm_text, difference_of, is_skewed, method_name, no_number
+from ablationlab.analysis.wording import arm_text, difference_of, method_name, no_number
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
@@ -115,7 +115,7 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
     anchor = links.get(comparison.id)
     # A median and a mean cannot be compared by eye.
     as_median = any(
-        arm in comparison.unstable_means or is_skewed(comparison, arm)
+        arm in comparison.unstable_means or arm in comparison.skewed
         for arm in (comparison.reference, comparison.variant)
     )
     cells = {

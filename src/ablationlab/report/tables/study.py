@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ablationlab.analysis import wording
-from ablationlab.analysis.interactions import LEVEL, deciding_bounds, simple_effects
+from ablationlab.analysis.interactions import LEVEL
 from ablationlab.analysis.wording import cause, difference_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
@@ -605,7 +605,7 @@ def interaction_table(interactions: Interactions) -> Table:
             (key.rpartition(".")[2] for key in contrast.factors), contrast.references, contrast.levels, strict=True
         )
         what = " × ".join(f"{key} {before} → {after}" for key, before, after in steps)
-        low, high = deciding_bounds(contrast)
+        low, high = contrast.deciding_low, contrast.deciding_high
         shown = difference(contrast.estimate, low, high)
         rows.append(
             {
@@ -628,7 +628,7 @@ def interaction_table(interactions: Interactions) -> Table:
 def simple_table(analysis: Analysis) -> Table | None:
     """The effect of each crossed setting at each level of the other; nothing where arms are crossed instead of regimes."""
     rows: list[Cells] = []
-    for effect in simple_effects(analysis):
+    for effect in () if analysis.interactions is None else analysis.interactions.simple:
         shown = difference(effect.estimate, effect.low, effect.high)
         rows.append(
             {
