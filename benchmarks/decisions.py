@@ -1,7 +1,7 @@
 """Error rates and power of the whole decision: simulated studies, decided by the program's own rules.
 
-    PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 600 --out FILE  # docs/validation-tables.md
-    PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 400 --check     # fails where a limit is broken
+    PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 800 --out FILE  # docs/validation-tables.md
+    PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 800 --check     # fails where a limit is broken
     PYTHONPATH=src python benchmarks/decisions.py --studies 50 --rows looks          # a quick look
 
 The same tables for any number of jobs: studies are drawn in chunks, each from a stream of its own, and no two rows share
@@ -465,7 +465,7 @@ def line(cells: Iterable[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=600, help="per row")
+    parser.add_argument("--studies", type=int, default=800, help="per row")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--rows", default="", help="only rows whose name matches this regular expression")
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
