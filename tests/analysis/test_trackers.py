@@ -590,3 +590,49 @@ def test_curves_are_kept_beside_the_analysis_and_drawn(tmp_path):
     assert [figure.key for figure in figures] == ["curve-val-loss"]
     write_table_curves((), tmp_path)
     assert not (tmp_path / "curves.parquet").exists()
+
+
+def lone(variant, baseline, **options):
+    """The verdict and the comparison of arms that share no seed."""
+    rows = [
+        {"variant": arm, "seed": f"{arm}{n}", "loss": v}
+        for arm, vs in (("norm", variant), ("none", baseline))
+        for n, v in enumerate(vs)
+    ]
+    analysis = analyze(read_table(pd.DataFrame(rows), TableOptions(baseline="none", **options)))
+    return decide(analysis).verdicts[0], analysis.comparisons[0]
+
+
+def test_of_independent_arms_a_lost_run_opens_the_interval_on_its_side():
+    verdict, comparison = lone([1.0, 1.01, 0.99, "nan"], [2.0, 2.01, 1.99, 2.02], smallest_effect=0.01)
+    assert verdict.answer == "undecided"
+    assert comparison.p_adjusted == 1.0
+    assert comparison.deciding.high is None
+    assert comparison.deciding.low < 0
+
+
+def test_constant_independent_arms_are_judged_exactly():
+    assert lone([1.9] * 8, [2.0] * 8)[0].answer == "better"
+    assert lone([1.9] * 3, [2.0] * 3)[0].answer == "undecided"
+    assert lone([2.0 + 1e-12, 2.0, 2.0], [2.0 - 1e-11, 2.0, 2.0])[0].answer == "same"
+
+
+def test_runs_that_independent_arms_lack_help_neither():
+    steady = [1.0, 1.01, 0.99, 1.02, 1.0]
+    few, none = ["diverged", "diverged", "diverged", 1.0, 1.0], [2.0, 2.01, 1.99, 2.02, 2.0]
+    assert lone(few, none)[0].answer == "unstable"
+    assert lone(few, [2.0, 2.01, 1.99, None, None])[0].answer != "unstable"
+    assert lone(steady, none)[0].answer == "better"
+
+
+def test_a_column_of_states_may_say_that_a_run_diverged():
+    rows = [
+        {"variant": arm, "seed": n, "loss": 1.0 + (arm == "none") + 0.01 * n, "status": "ok"}
+        for arm in ("none", "norm")
+        for n in range(8)
+    ]
+    rows[-1]["status"] = "diverged"
+    comparison = analyze(
+        read_table(pd.DataFrame(rows), TableOptions(baseline="none", metrics=("loss:lower",)))
+    ).comparisons[0]
+    assert comparison.cost.lost == (7,)

@@ -191,9 +191,7 @@ def test_the_analysis_gates_tasks_pairs_items_and_judges_macro_accuracy(evaluate
     assert task.delta == pytest.approx(accuracy.delta)
     assert set(task.mcnemar) == {"1", "2", "3"}
     assert not [d for d in analysis.deviations if d.code == "missing-metric"]
-    verdict = decide(analysis)
-    sensitive = one.sensitivity.sensitive
-    assert (verdict.hypotheses["H0"].reason == "not-sensitive") == (not sensitive)
+    assert bool(decide(analysis).hypotheses["H0"].answers) == one.sensitivity.sensitive
 
 
 def test_nothing_that_scoring_writes_names_a_folder_of_this_machine(evaluated):

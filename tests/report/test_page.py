@@ -15,7 +15,7 @@ import pytest
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results, Run
-from ablationlab.records.verdict import Answer, WithoutSeed
+from ablationlab.records.verdict import Advice, Answer, VariantVerdict, WithoutSeed
 from ablationlab.report.charts import curves
 from ablationlab.report.charts.theme import DARK_OF
 from ablationlab.report.make import make_report, with_analysis
@@ -551,10 +551,13 @@ def test_many_seeds_that_change_an_answer_are_counted(tmp_path: Path):
 def test_names_are_grouped_by_their_answer_and_by_regime_where_there_are_several():
     def line(*judged: tuple[str, str, Answer], registered: str = "default") -> str:
         rows = [
-            SimpleNamespace(
+            VariantVerdict(
                 regime=regime,
                 variant=variant,
+                reference="none",
+                comparison=None,
                 answer=answer,
+                advice=Advice.NONE,
                 label="registered" if regime == registered else "exploratory",
             )
             for regime, variant, answer in judged
@@ -564,10 +567,10 @@ def test_names_are_grouped_by_their_answer_and_by_regime_where_there_are_several
     one = [("default", "b", Answer.UNDECIDED), ("default", "a", Answer.WORSE), ("default", "muon", Answer.BETTER)]
     assert line(*one) == "better: muon. worse: a. undecided: b."
     assert line(*one, ("default", "c", Answer.BETTER)) == "better: muon, c. worse: a. undecided: b."
-    first, second = "default — better: muon. worse: a. undecided: b.", "hot — more stable: a."
+    first, second = "default — better: muon. worse: a. undecided: b.", "hot — more stable (exploratory): a."
     two = [*one, ("hot", "a", Answer.MORE_STABLE)]
     assert line(*two) == f"{first}\n{second}"
-    assert line(*two, registered="hot") == f"{second}\n{first}"
+    assert line(*two, registered="hot").startswith("hot — more stable: a.\ndefault — better (exploratory): muon.")
     assert line() == ""
 
 
@@ -691,7 +694,7 @@ def test_a_table_of_runs_has_a_page(tmp_path: Path):
     analysis.replace(tmp_path / "analysis.json")
     decide(analysis).replace(tmp_path / "verdict.json")
     text = make_report(tmp_path, parts=["page"], say=lambda text: None)[0].read_text()
-    assert '<p class="answer" id="answer">worse: b.</p>' in text
+    assert '<p class="answer" id="answer">worse (budget unknown, exploratory): b.</p>' in text
     assert 'id="runs"' not in text
 
 

@@ -40,8 +40,23 @@ def test_losing_a_run_never_speaks_for_its_arm(values, lost, data):
     place = data.draw(st.integers(0, len(values) - 1))
     before, after = counted(values, lost), counted((*values[:place], *values[place + 1 :]), lost + 1)
     assert max(after.p_better(), DECIDED) >= before.p_better() * (1 - 1e-9)
-    if after.estimate_better is not None and after.p_better() < 0.5:
-        assert after.estimate_better >= before.estimate_better - 1e-9
+    levels = (0.6, 0.95, 0.99)
+    if len(values) > 3:
+        ends = [(before.most(level), after.most(level)) for level in levels]
+        assert all(end is None or (first is not None and first <= end + 1e-9) for first, end in ends)
+
+
+def test_losing_a_run_seldom_lowers_the_estimate():
+    """Only where another run of the reference is far out and the lost run takes its place among those that may count so."""
+    rng, shown, lower = np.random.default_rng(1), 0, 0
+    for _ in range(1500):
+        values = rng.normal(-2, 1, n := int(rng.choice([6, 10, 12, 20, 30])))
+        values[:2] += rng.choice([-20.0, -5.0, 0.0, 5.0, 20.0], 2)
+        before, after = counted(tuple(values)), counted(tuple(np.delete(values, rng.integers(n))), 1)
+        if after.p_better() <= 0.05:
+            shown, lower = shown + 1, lower + (after.estimate_better < before.estimate_better - 1e-9)
+    assert shown > 500
+    assert lower <= 0.01 * shown
 
 
 @given(samples(), st.integers(0, 2), st.sampled_from([0.01, 0.3, 2.0]))
@@ -159,3 +174,46 @@ def test_a_doubt_counts_against_every_claim():
     assert doubted.bounds(0.95)[0] == pytest.approx(clean.bounds(0.95)[0] - 0.4)
     assert counted(values, doubt=0.6).p_better() == 1.0
     assert not counted(values, doubt=0.6).same(0.6, alpha=0.05)
+
+
+@given(samples(), st.sampled_from([-1e6, 1e6]), st.integers(0, 10**6))
+@settings(max_examples=300, deadline=None)
+def test_a_run_that_is_far_out_claims_no_more_than_a_lost_one(values, off, where):
+    """Neither p nor the estimate: a bad run of the baseline makes no gain, and the interval holds the estimate."""
+    place = where % len(values)
+    rest = (*values[:place], *values[place + 1 :])
+    far = counted((*values[:place], values[place] + off, *values[place + 1 :]), size=5.0)
+    lost = counted(rest, int(off > 0), int(off < 0))
+    if far.p_better() <= 0.05:
+        if len(values) >= 6 and lost.estimate_better is not None:
+            assert max(far.p_better(), DECIDED) >= lost.p_better() * (1 - 1e-6)
+        low, high = far.bounds(0.95)
+        assert (-math.inf if low is None else low) <= far.estimate_better + 1e-9
+        assert far.estimate_better <= high + 1e-9
+
+
+def test_a_blow_up_in_both_arms_makes_no_other_difference_a_constant():
+    values = (-0.05, -0.051, -0.049, -0.052, 1e-7, -0.048, -0.05, 0.01, -0.05, -0.051)
+    sizes = tuple(1e8 if place == 4 else 2.0 for place in range(10))
+    assert not Costs(values, sizes).same(0.01, alpha=0.05)
+    assert Costs(values, sizes).p_better() < 1.0
+
+
+def test_constant_costs_are_compared_with_the_smallest_effect_but_for_rounding_and_with_enough_seeds():
+    exactly = (0.1 + 0.2 - 0.3 + 0.01,) * 6  # a few units in the last place beyond 0.01
+    assert counted(exactly, size=1.0).same(0.01, alpha=0.05)
+    assert not counted(exactly[:4], size=1.0).same(0.01, alpha=0.05)
+    assert counted((-1e-10,) * 8, size=1.0).p_better() == 1.0
+    assert not counted((0.0,) * 8, doubt=0.02).same(0.01, alpha=0.05)
+    assert counted((0.0,) * 8, doubt=0.005).same(0.01, alpha=0.05)
+
+
+def test_moderately_bad_runs_that_are_lost_do_not_make_others_lost():
+    """A run within the limit counts at its own cost, though the limit is that of the others."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        values = np.sort(rng.normal(-3, 1, 12))
+        values[-2:] += rng.uniform(2, 8, 2)
+        for place in (10, 11):
+            before, after = counted(tuple(values)), counted(tuple(np.delete(values, place)), 1)
+            assert after.p_better() >= before.p_better() * (1 - 1e-9)

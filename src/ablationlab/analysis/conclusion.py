@@ -55,6 +55,7 @@ def analyze(dataset: Dataset) -> Analysis:
         deviations=dataset.deviations,
         evaluation=dataset.evaluation,
         look=look_result(dataset, comparisons),
+        again=dataset.again,
         budget_unknown=dataset.budget_unknown,
         inputs=dict(dataset.inputs),
         altered=dict(dataset.altered),

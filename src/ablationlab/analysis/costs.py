@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from statistics import median
 
 import numpy as np
 
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Comparison, CostRecord, Missing, Seed
 from ablationlab.stats import Interval, compare_unpaired, paired_t_interval
-from ablationlab.stats._common import complement
-from ablationlab.stats.costs import SLACK, Costs
+from ablationlab.stats._common import MINIMUM_PAIRS, complement
+from ablationlab.stats.costs import SLACK, Costs, Test
 from ablationlab.stats.families import deciding_interval
 from ablationlab.stats.intervals import RESAMPLES
 from ablationlab.stats.significance import TESTS
@@ -78,13 +81,16 @@ def with_claims(comparison: Comparison, *, resamples: int = RESAMPLES, equivalen
 
 def _p(costs: Costs, comparison: Comparison, resamples: int) -> float:
     """The p of the claim that the variant is better, by the registered test."""
-    if comparison.test in T_TESTS:
-        return costs.p_better()
+    return costs.p_better(None if comparison.test in T_TESTS else _registered(comparison, resamples))
 
+
+def _registered(comparison: Comparison, resamples: int) -> Test:
     def registered(sample: Sequence[float]) -> float | None:
-        return TESTS[comparison.test](np.array(sample), resamples, stream(0, "analysis", comparison.id, "claim")).p
+        test = TESTS[comparison.test](np.array(sample), resamples, stream(0, "analysis", comparison.id, "claim"))
+        # By ranks a sample may lie above 0 whose mean is below it.
+        return test.p if (test.statistic or 0.0) < 0 else None
 
-    return costs.p_better(registered)
+    return registered
 
 
 def _unpaired(comparison: Comparison) -> Comparison:
@@ -99,12 +105,16 @@ def _unpaired(comparison: Comparison) -> Comparison:
         tuple(missing.seed for missing in lost_alone(comparison, arm))
         for arm in (comparison.variant, comparison.reference)
     )
-    scale = 1.0 if comparison.transform == "log" else max((abs(run.value) for run in comparison.runs), default=0.0)
-    slack, tost = SLACK * scale, comparison.equivalence
-    p = comparison.tests[comparison.test].p if comparison.tests else None
+    logarithms = comparison.transform == "log"
+    samples = [[math.log(value) if logarithms else value for value in sample] for sample in _samples(comparison)]
+    slack = SLACK * (1.0 if logarithms else median(abs(value) for sample in samples for value in sample))
+    p, tost = comparison.tests[comparison.test].p if comparison.tests else None, comparison.equivalence
+    constant = comparison.n >= MINIMUM_PAIRS and all(max(sample) - min(sample) <= slack for sample in samples)
+    identical = constant and abs(estimate) <= slack
+    if constant:  # which of all values went to which arm is as unlikely as it can be
+        p = 1.0 if identical else 2 / math.comb(sum(map(len, samples)), len(samples[0]))
     # What one arm lost takes the claim for it away.
     out_of_reach = bool(lost) if estimate < 0 else bool(by_reference)
-    identical = low is None and comparison.n >= 3 and abs(estimate) <= slack
     record = CostRecord(
         claim=None if p is None or not estimate else "better" if estimate < 0 else "worse",
         better=None if lost else estimate,
@@ -119,15 +129,25 @@ def _unpaired(comparison: Comparison) -> Comparison:
     return comparison.model_copy(update={"p": 1.0 if p is not None and out_of_reach else p, "cost": record})
 
 
+def _samples(comparison: Comparison) -> list[list[float]]:
+    return [
+        [run.value for run in comparison.runs if run.arm == arm] for arm in (comparison.variant, comparison.reference)
+    ]
+
+
 def interval_at(comparison: Comparison, alpha: float) -> Interval:
     """The deltas that the registered test does not reject at *alpha*, lost and far-out runs counted as it counts them."""
     level = complement(max(alpha, 1e-12))  # a first look may spend next to nothing
     if comparison.design == "unpaired":
-        samples = [
-            [run.value for run in comparison.runs if run.arm == arm]
-            for arm in (comparison.variant, comparison.reference)
-        ]
-        return compare_unpaired(*samples, level=level, transform=comparison.transform).interval
+        made = compare_unpaired(*_samples(comparison), level=level, transform=comparison.transform).interval
+        if comparison.cost is None:
+            return made
+        gone = [bool(comparison.cost.lost_by_reference), bool(comparison.cost.lost)]
+        gone = gone if comparison.direction == "lower" else gone[::-1]
+        low, high = (None if out else end for out, end in zip(gone, (made.low, made.high), strict=True))
+        return replace(
+            made, low=low, high=high, status="unbounded" if any(gone) and made.status == "ok" else made.status
+        )
     deltas = [pair.delta for pair in comparison.pairs]
     ordinary = paired_t_interval(deltas, level=level)
     if comparison.direction is None:
@@ -148,7 +168,7 @@ def interval_at(comparison: Comparison, alpha: float) -> Interval:
     return Interval(
         comparison.test,
         level,
-        ordinary.estimate,
+        comparison.estimate if comparison.estimate is not None else ordinary.estimate,
         low,
         high,
         ordinary.n,
@@ -162,8 +182,7 @@ def _inverted(costs: Costs, comparison: Comparison, alpha: float) -> float | Non
     way = costs.mildest
     if way is None:
         return None
-    rng = stream(0, "analysis", comparison.id, "deciding")
-    p = TESTS[comparison.test](np.array(way.costs), RESAMPLES, stream(0, "analysis", comparison.id, "claim")).p
-    rejected = p is not None and p <= alpha
+    rng, p = stream(0, "analysis", comparison.id, "deciding"), _registered(comparison, RESAMPLES)(way.costs)
+    rejected = p is not None and p <= alpha and way.mean < 0
     made = deciding_interval(way.costs, test=comparison.test, alpha=alpha, rejected=rejected, rng=rng)
     return None if made.high is None else made.high + costs.doubt

@@ -105,8 +105,9 @@ class Dataset:
     *sensitivity*: by metric, task and regime, whether it can tell models apart at this scale. *averaged*: by
     metric and regime, the tasks that a macro average is over.
     *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *budget_unknown*: variants of
-    which, or of the baseline, nothing says how long they trained. *added*: variants that joined the
-    study after it was sealed. *look*: the planned look, from 1, that these runs are; None where they are none.
+    which, or of the baseline, nothing says how long they trained. *again*: those that are the baseline again. *added*:
+    variants that joined the study after it was sealed. *look*: the planned look, from 1, that these runs are; None where
+    they are none.
     *doubts*: how far an arm's values may be off, all by the same amount. *brief*: compute only what decides, as simulations
     need it.
     """
@@ -142,6 +143,7 @@ class Dataset:
     unpaired: bool = False
     curves: tuple[TableRun, ...] = ()
     budget_unknown: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
     added: frozenset[str] = frozenset()
     design: Design | None = None
     look: int | None = None

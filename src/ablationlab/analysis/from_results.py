@@ -95,6 +95,7 @@ def read_results(
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
         ledger=_ledger(plan, done, checked),
         budget_unknown=_budget_unknown(plan, done),
+        again=tuple(name for name, table in study.tables.items() if table.empty and name != study.baseline),
         deviations=tuple(_deviations(plan, results, done, study_file, evaluated)),
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,

@@ -72,6 +72,7 @@ HELD_EQUAL = ("tokens", "flops", "time", "target")
 #: Columns that say how a run ended, and what they say of one that ended well or has not ended.
 _STATES = ("state", "status")
 _FINISHED = frozenset({"finished", "completed", "success", "succeeded", "done", "ok"})
+_DIVERGED = frozenset({"diverged", "nan"})
 _UNFINISHED = frozenset({"running", "crashed", "failed", "killed", "scheduled", "pending", "preempted", "preempting"})
 #: What trackers put before the name of a setting or of a metric.
 _SETTING = re.compile(r"(config|params|tags|hparams)[./]")
@@ -327,10 +328,10 @@ def _budgets(
 ) -> tuple[tuple[str, ...], list[str]]:
     """The variants of which nothing says how long they or the baseline trained; and what is wrong where budgets differ.
 
-    Of runs that have a value of the primary metric: one that diverged may have ended early.
+    They are compared over runs that have a value of the primary metric: one that diverged may have ended early.
     """
-    there = [row for row in rows if not isinstance(row.value, Absent)]
-    arms = grouped(((row.regime, row.variant), row) for row in there)
+    every = grouped(((row.regime, row.variant), row) for row in rows)
+    arms = grouped(((row.regime, row.variant), row) for row in rows if not isinstance(row.value, Absent))
     unknown: dict[str, None] = {}
     problems = []
     for regime in dict.fromkeys(row.regime for row in rows):
@@ -339,10 +340,13 @@ def _budgets(
             ours = arms.get((regime, variant), [])
             if variant == options.baseline or not any(row.regime == regime and row.variant == variant for row in rows):
                 continue
-            known = [kind for kind in _BUDGETS if ours and base and all(kind in row.budget for row in (*ours, *base))]
-            if not known:
+            told = [arms.get(arm) or every.get(arm, []) for arm in ((regime, variant), (regime, options.baseline))]
+            known = [
+                kind for kind in _BUDGETS if all(told) and all(kind in row.budget for some in told for row in some)
+            ]
+            if not known and options.held_equal is None:
                 unknown[variant] = None
-            elif options.held_equal in (None, known[0]) and (numbers := _unequal(ours, base, known[0])):
+            elif known and options.held_equal in (None, known[0]) and (numbers := _unequal(ours, base, known[0])):
                 where = f" in {regime}" if regime != DEFAULT_REGIME else ""
                 text = f"{variant} and {options.baseline} trained for unequal {known[0]}{where}, {numbers}"
                 others = [name for name in HELD_EQUAL if name != known[0]]
@@ -405,11 +409,16 @@ def _deviations(
         deviations.append(Deviation(code=DeviationCode.HELD_EQUAL, about=options.held_equal))
     if curves and options.at == "best":
         deviations.append(Deviation(code=DeviationCode.BEST_OF_CURVE, about=primary))
-    for code, reason, about, lacking in (
-        (DeviationCode.UNFINISHED_RUNS, Absence.NOT_FINISHED, "runs", rows),
-        (DeviationCode.EMPTY_VALUES, Absence.NOT_IN_TABLE, primary, [row for row in rows if row.metric == primary]),
+    for code, reasons, about, lacking in (
+        (DeviationCode.UNFINISHED_RUNS, (Absence.NOT_FINISHED,), "runs", rows),
+        (
+            DeviationCode.EMPTY_VALUES,
+            (Absence.NOT_IN_TABLE, Absence.BEYOND_RANGE),
+            primary,
+            [row for row in rows if row.metric == primary],
+        ),
     ):
-        gone = [row for row in lacking if isinstance(row.value, Absent) and row.value.reason == reason]
+        gone = [row for row in lacking if isinstance(row.value, Absent) and row.value.reason in reasons]
         runs: list[JsonValue] = [*dict.fromkeys(f"{row.variant} seed {row.seed}" for row in gone)]
         if runs:
             deviations.append(Deviation(code=code, about=about, details={"runs": runs}))
@@ -727,6 +736,8 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
 
 def _if_finished(value: Value, *states: str) -> Value:
     """The value of a run in these states; none of one that has not ended, unless it diverged."""
+    if told := _DIVERGED.intersection(states):
+        return absent(Absence.DIVERGED, text=min(told))
     diverged = isinstance(value, Absent) and value.reason == Absence.DIVERGED
     return absent(Absence.NOT_FINISHED) if not diverged and _UNFINISHED.intersection(states) else value
 
@@ -800,7 +811,7 @@ def _state_column(grid: Grid) -> int | None:
     for column, head in enumerate(grid.heads):
         if head.strip().lower() in _STATES:
             words = {_text(cells[column]).lower() for _, cells in grid.rows if len(cells) == len(grid.heads)}
-            if words and words <= _FINISHED | _UNFINISHED:
+            if words and words <= _FINISHED | _UNFINISHED | _DIVERGED:
                 return column
     return None
 

@@ -313,15 +313,24 @@ class StabilityQuestion:
         test: Literal["mcnemar", "fisher"] = "mcnemar"
         if self.pairing == "never" or (self.pairing == "if-shared" and not seeds):
             gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
-            single = [run.seed for run in runs.get((variant, regime), ()) if run.unstable is None]
-            broken, rescued = len(single), 0
-            if gain.n and broken and (gain.estimate or 0.0) > 0:
-                counted = independent_gain([*fails[0].values(), *[True] * broken], [*fails[1].values()], level=level)
-                counts = counted.variant_unstable, gain.reference_unstable, counted.variant_runs, gain.reference_runs
-                p = fisher_p(*counts) if (counted.estimate or 0.0) > 0 else 1.0
-                gain = _as_bounded(gain, counted)
-            elif gain.n:
-                p = fisher_p(gain.variant_unstable, gain.reference_unstable, gain.variant_runs, gain.reference_runs)
+            lacking = [[r.seed for r in runs.get((arm, regime), ()) if r.unstable is None] for arm in pair]
+            single = [*lacking[0], *lacking[1]]
+            broken, rescued = map(len, lacking)
+            if gain.n:
+                steadier = (gain.estimate or 0.0) > 0
+                filled = [
+                    [*known.values(), *[fill] * len(gone)]
+                    for known, gone, fill in zip(fails, lacking, (steadier, not steadier), strict=True)
+                ]
+                counted = independent_gain(*filled, level=level)
+                numbers = (
+                    counted.variant_unstable,
+                    counted.reference_unstable,
+                    counted.variant_runs,
+                    counted.reference_runs,
+                )
+                p = fisher_p(*numbers) if ((counted.estimate or 0.0) > 0) == steadier else 1.0
+                gain = _as_bounded(gain, counted) if single else gain
         else:
             gain = stability_gain(*([by_seed[seed] for seed in seeds] for by_seed in fails), level=level)
             single = [seed for seed in promised if (seed in fails[0]) != (seed in fails[1])]

@@ -162,9 +162,7 @@ def instability(analysis: Analysis, run: RunStability) -> str:
 
 _CAVEATS: Final[Mapping[CaveatCode, str]] = {
     CaveatCode.TOO_FEW_PAIRS: "{pairs}: fewer than 3 give no interval, no effect size and no t or bootstrap p.",
-    CaveatCode.CONSTANT_DELTAS: (
-        "All {n:count} deltas equal {value:number}: no spread, so no interval and no t or bootstrap p."
-    ),
+    CaveatCode.CONSTANT_DELTAS: "All {n:count} deltas equal {value:number}: no spread, so no t interval and no t p.",
     CaveatCode.FEWER_PAIRS_THAN_PLANNED: (
         "Compared on {n:count} of {planned:count} pairs; the missing ones may differ from these."
     ),
@@ -189,10 +187,7 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
         "Meant to be tested as a logarithm, but some values are not above 0: tested as they are. The registered margins are "
         "differences of logarithms and do not apply, so nothing is said about equivalence or costs."
     ),
-    CaveatCode.SURVIVORS_ONLY: (
-        "Diverged, so without a value: {runs}. What is compared here are the survivors; that these runs diverged counts "
-        "under stability."
-    ),
+    CaveatCode.SURVIVORS_ONLY: "Diverged, so without a value: {runs}.",
     CaveatCode.UNSTABLE_MEAN: (
         "Unstable runs dominate the mean of {about} ({unstable:count} of its {of:count} runs are unstable), so its median is "
         "shown, and no difference of means unless it is one of logarithms. What is tested does not change."
@@ -524,7 +519,7 @@ def difference_of(comparison: Comparison) -> Difference:
     if comparison.told_by_medians:
         return difference(None, unit=comparison.unit)
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
+    return difference(comparison.estimate, low, high, log=comparison.transform == "log", unit=comparison.unit)
 
 
 def no_spread(comparison: Comparison) -> str:

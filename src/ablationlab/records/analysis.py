@@ -267,6 +267,22 @@ class Comparison(StoredValue):
         return None if self.task is None else self.task.label
 
     @property
+    def estimate(self) -> float | None:
+        """The difference that its interval is about: delta, or what the claim rests on where runs are lost or far out."""
+        cost = self.cost
+        if self.delta is None or cost is None or not (cost.lost or cost.lost_by_reference or cost.far_out):
+            return self.delta
+        counted = cost.better if cost.claim == "better" else cost.worse if cost.claim == "worse" else None
+        if counted is None:
+            return self.delta
+        return counted if self.direction == "lower" else -counted
+
+    @property
+    def estimate_at(self) -> str:
+        """The field that `estimate` is."""
+        return "delta" if self.cost is None or self.estimate == self.delta else f"cost/{self.cost.claim}"
+
+    @property
     def main_interval(self) -> Interval | None:
         """The interval that decides; None without pairs."""
         return self.deciding or self.intervals.get(self.interval)
@@ -324,7 +340,9 @@ class Comparison(StoredValue):
         """
         if self.cost is None or self.delta is None:
             return None, None, None
-        return self.delta if self.direction == "lower" else -self.delta, self.cost.low, self.cost.high
+        estimate = self.estimate
+        assert estimate is not None
+        return estimate if self.direction == "lower" else -estimate, self.cost.low, self.cost.high
 
 
 class Family(StoredValue):
@@ -597,9 +615,10 @@ class StabilityGain(Gain):
     Fisher's of independent arms. p_adjusted is that times *places*: the registered ones, or for a gain that is not
     registered all that were looked at; null where it is not asked.
 
-    *single*: seeds of which one arm alone has a run, or of independent arms runs that the variant lacks. What speaks for the
+    *single*: seeds of which one arm alone has a run, or of independent arms runs that are missing. What speaks for the
     variant counts its missing run as failed and the reference's as stable, which makes *single_broken* of them broken pairs;
-    what speaks against it the other way round, which makes *single_rescued* of them rescued ones.
+    what speaks against it the other way round, which makes *single_rescued* of them rescued ones. Of independent arms these
+    are the runs that the variant lacks, and those that the reference lacks.
     """
 
     id: str
@@ -994,6 +1013,7 @@ class Analysis(SealedRecord):
     deviations: tuple[Deviation, ...]
     evaluation: EvaluationAnalysis | None = None
     look: LookResult | None = None  # None without a design, and where the runs are no planned look
+    again: tuple[str, ...] = ()  # variants that are the baseline once more (A/A)
     budget_unknown: tuple[str, ...] = ()  # variants of which, or of the baseline, nothing says how long they trained
     inputs: dict[str, str] = Field(default_factory=dict)  # SHA-256 of the files it was made from; runs by their seals
     altered: dict[str, str] = Field(default_factory=dict)  # files used on request although not as sealed; "": missing

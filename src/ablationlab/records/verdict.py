@@ -1,4 +1,4 @@
-"""verdict.json: the answers that follow from analysis.json, as codes. docs/analysis.md has the rules.
+"""verdict.json: the answers that follow from analysis.json, as codes. docs/verdict.md has the rules.
 
 Numbers stand in analysis.json, under the ids that are given here.
 """
@@ -116,8 +116,9 @@ class VariantVerdict(StoredValue):
 
     *comparison*: the primary one; null where there is none. *evidence*: ids of the comparisons and stability gains that the
     answer rests on. *as_counted*: unstable by count, which is not shown. *at_a_cost*: what is shown worse, or cost more than
-    its margin. *confirmed*: better, every guard is kept and the budgets are known. *left_out*: how many seeds were left out
-    in turn, and *without* those that change the answer.
+    its margin. *confirmed*: better, every guard is kept and the budgets are known.
+    *unequal_seeds*: of a table in which one arm alone has some seeds. *again*: the variant is the baseline once more.
+    *left_out*: how many seeds were left out in turn, and *without* those that change the answer.
     """
 
     variant: str
@@ -131,6 +132,8 @@ class VariantVerdict(StoredValue):
     at_a_cost: tuple[str, ...] = ()
     confirmed: bool = False
     budget_unknown: bool = False
+    unequal_seeds: bool = False
+    again: bool = False
     guards: tuple[Guard, ...] = ()
     lacks: tuple[Lack, ...] = ()
     tie_break: TieBreak | None = None

@@ -12,8 +12,8 @@ At most one run in ten (rounded up) counts otherwise than at its own cost, and a
 claimed. n includes the lost runs. *Worse* is the mirror image, and *same* takes raw costs. Without lost or far-out runs all
 this is the plain paired test.
 
-Costs whose range is at most 1e-9 of the largest value are one constant, which the exact sign test judges, lost runs as signs
-against. `docs/analysis.md` has a worked example, `benchmarks/decisions.py` the simulated error rates.
+Costs whose range is at most 1e-9 of the compared values are one constant, which the exact sign test judges, lost runs as
+signs against. `docs/verdict.md` has a worked example, `benchmarks/decisions.py` the simulated error rates.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from statistics import median
 from typing import Final
 
 from scipy import special
@@ -37,7 +38,7 @@ ONE_IN: Final = 10
 #: So many others must remain.
 REMAINING: Final = 5
 
-#: The two-sided p of a sample of costs; None where it has none.
+#: The two-sided p of a sample of costs that lie below 0 as the test sees it; None where it has none, or they do not.
 Test = Callable[[Sequence[float]], float | None]
 
 
@@ -45,12 +46,10 @@ Test = Callable[[Sequence[float]], float | None]
 class Counted:
     """One way of counting: the costs that are tested, and the places of finite runs that count as lost.
 
-    *slack*: what costs may differ by and be equal. *against*: how many of them are no costs of their own, and signs against
-    the claim where the costs are constant.
+    *against*: how many of them are no costs of their own, and signs against the claim where the costs are constant.
     """
 
     costs: tuple[float, ...]
-    slack: float
     against: int = 0
     as_lost: tuple[int, ...] = ()
 
@@ -85,11 +84,10 @@ class Costs:
             lost_by_reference=self.lost,
         )
 
-    @property
+    @cached_property
     def slack(self) -> float:
-        """What two costs may differ by and be equal."""
-        ways = [way.slack for way in (self.mildest, self.mirrored.mildest) if way is not None]
-        return min(ways, default=0.0)
+        """What two costs may differ by and be equal; of values of which a few may have blown up in both arms."""
+        return SLACK * median(self.sizes) if self.sizes else 0.0
 
     @cached_property
     def ways(self) -> tuple[Counted, ...]:
@@ -110,10 +108,10 @@ class Costs:
         """The two-sided p of the claim that the variant is better; 1 where they do not speak for it."""
         return min((self._p(way, test) for way in self.ways), default=1.0)
 
-    @cached_property
+    @property
     def estimate_better(self) -> float | None:
         """The mean cost that the claim rests on."""
-        return min((way.mean for way in self.ways), default=None)
+        return None if self.mildest is None else self.mildest.mean
 
     def most(self, level: float) -> float | None:
         """The upper end of the two-sided interval of the cost; None where there is none."""
@@ -146,23 +144,26 @@ class Costs:
         """
         if self.lost or self.lost_by_reference or len(self.values) < MINIMUM_PAIRS:
             return False
-        raw = Counted(self.values, SLACK * max(self.sizes))
-        if _constant(raw) and abs(raw.mean) <= raw.slack and not self.doubt:
+        raw = Counted(self.values)
+        if self._constant(raw) and abs(raw.mean) <= self.slack and not self.doubt:
             return True
         if smallest is None:
             return False
-        within = smallest - self.doubt + raw.slack
-        if _constant(raw):
+        within = smallest - self.doubt + self.slack
+        if self._constant(raw):
             return abs(raw.mean) <= within and 0.5 ** len(self.values) <= alpha
         reach = _quantile(len(self.values) - 1, 1 - alpha) * raw.error
         return abs(raw.mean) + reach <= within
 
+    def _constant(self, way: Counted) -> bool:
+        return max(way.costs) - min(way.costs) <= self.slack
+
     def _p(self, way: Counted, test: Test | None = None) -> float:
         mean, n = way.mean + self.doubt, len(way.costs)
-        if n < MINIMUM_PAIRS or mean >= 0:
+        if mean >= 0:
             return 1.0
-        if _constant(way):
-            return 1.0 if mean >= -way.slack else _sign_p(n, way.against)
+        if self._constant(way):
+            return 1.0 if mean >= -self.slack else _sign_p(n, way.against)
         if test is not None:
             p = test([cost + self.doubt for cost in way.costs])
             return 1.0 if p is None else p
@@ -170,15 +171,9 @@ class Costs:
 
     def _upper(self, way: Counted, level: float) -> float | None:
         n = len(way.costs)
-        if n < MINIMUM_PAIRS:
-            return None
-        if _constant(way):
+        if self._constant(way):
             return way.mean + self.doubt if _sign_p(n, way.against) <= 1 - level else None
         return way.mean + self.doubt + _quantile(n - 1, (1 + level) / 2) * way.error
-
-
-def _constant(way: Counted) -> bool:
-    return max(way.costs) - min(way.costs) <= way.slack
 
 
 def _ways(known: Costs) -> Iterator[Counted]:
@@ -188,7 +183,7 @@ def _ways(known: Costs) -> Iterator[Counted]:
     n = len(values) + lost
     slots = min(math.ceil(n / ONE_IN), n - REMAINING)
     if not lost:
-        yield Counted(values, SLACK * max(known.sizes))
+        yield Counted(values)
     if lost > max(slots, 0):
         return
     order = sorted(range(len(values)), key=lambda place: values[place])
@@ -207,7 +202,6 @@ def _ways(known: Costs) -> Iterator[Counted]:
             as_lost = [place for place in above if values[place] > mean + reach]
             yield Counted(
                 (*rest, *counted, *[mean + reach] * lost),
-                SLACK * max(known.sizes[place] for place in within),
                 lost + len(as_lost),
                 tuple(sorted([*below, *as_lost])),
             )

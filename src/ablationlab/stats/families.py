@@ -149,9 +149,9 @@ def deciding_interval(
     values = sample("deltas", deltas)
     seed = int(rng.integers(2**63))
 
-    def reject(shift: float) -> bool:
-        p = TESTS[test](values - shift, resamples, np.random.default_rng(seed)).p
-        return p is not None and p <= alpha
+    def reject(shift: float, side: float) -> bool:
+        made = TESTS[test](values - shift, resamples, np.random.default_rng(seed))
+        return made.p is not None and made.p <= alpha and (made.statistic or 0.0) * side < 0
 
     centre, reach = given.estimate, float(np.abs(values - given.estimate).max())
     ends = []
@@ -163,14 +163,14 @@ def deciding_interval(
         elif towards_zero:
             inside, outside = 0.0, side * reach
         for _ in range(_HALVINGS):
-            if reject(outside):
+            if reject(outside, side):
                 break
             outside += side * max(abs(outside - centre), reach)
             if abs(outside - centre) > 1e6 * reach:
                 return Interval(test, level, centre, None, None, given.n, exact=True, status="unbounded")
         for _ in range(_HALVINGS):
             middle = (inside + outside) / 2
-            inside, outside = (inside, middle) if reject(middle) else (middle, outside)
+            inside, outside = (inside, middle) if reject(middle, side) else (middle, outside)
         ends.append(outside if towards_zero and rejected else inside)
     low, high = sorted(ends)
     return Interval(test, level, centre, low, high, given.n, exact=given.n <= 16)

@@ -174,12 +174,14 @@ def _wilson(k: int, n: int, z: float) -> tuple[float, float, float]:
     return k / n, max(0.0, (centre - half) / (n + z * z)), min(1.0, (centre + half) / (n + z * z))
 
 
-def fisher_p(variant_failed: int, reference_failed: int, variant_runs: int, reference_runs: int) -> float:
-    """Fisher's exact two-sided p that runs of independent arms fail alike."""
+def fisher_p(
+    variant_failed: int, reference_failed: int, variant_runs: int, reference_runs: int, *, more: bool = False
+) -> float:
+    """Fisher's exact p that runs of independent arms fail alike; *more*: against the variant's failing more often alone."""
     table = [[variant_failed, variant_runs - variant_failed], [reference_failed, reference_runs - reference_failed]]
     from scipy import stats  # only here: every process that trains imports this module, and scipy takes a second
 
-    return float(stats.fisher_exact(table).pvalue)
+    return float(stats.fisher_exact(table, alternative="greater" if more else "two-sided").pvalue)
 
 
 @lru_cache(maxsize=4096)

@@ -79,7 +79,13 @@ def comparison(
     ends = [None if end is None else sign * end for end in ((low, high) if sign > 0 else (high, low))]
     lost = tuple(one.seed for one in missing if one.arm == variant)
     cost = CostRecord(
-        claim=outcome if outcome in ("better", "worse") else None,
+        claim=outcome
+        if outcome in ("better", "worse")
+        else None
+        if not delta
+        else "worse"
+        if sign * delta > 0
+        else "better",
         better=None if delta is None else sign * delta,
         worse=None if delta is None else sign * delta,
         low=ends[0],

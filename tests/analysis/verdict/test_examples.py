@@ -109,3 +109,46 @@ def test_the_interval_that_is_printed_agrees_with_the_claim():
     assert comparison.deciding.high < 0
     clean = study(*loss_study(two_sd_better())).comparisons[0]
     assert comparison.deciding.high > clean.deciding.high  # the lost run counts against it
+
+
+def small_gain(n=10):
+    base = 2.0 + 0.05 * np.sin(np.arange(n))
+    return {"none": base, "layernorm": base - 0.004 + 0.0005 * np.cos(1.7 * np.arange(n))}
+
+
+def test_one_absurd_run_of_the_baseline_makes_no_gain():
+    values = small_gain()
+    assert verdict_of(*loss_study(values)).answer == "same"
+    values["none"] = values["none"].copy()
+    values["none"][4] = 50.0
+    found = study(*loss_study(values)).comparisons[0]
+    assert verdict_of(*loss_study(values)).answer == "undecided"
+    assert found.deciding.low <= found.estimate <= found.deciding.high
+    assert found.estimate == pytest.approx(-0.004, abs=5e-4)
+
+
+def test_a_rank_test_claims_no_direction_that_the_mean_denies():
+    costs = np.concatenate([0.01 + 1e-4 * np.arange(26), [-0.07, -0.073, -0.076, -0.079]])
+    base = 2.0 + 0.05 * np.sin(np.arange(30))
+    criterion = Criterion(metric="validation_loss", role="primary", smallest_effect=0.0005, test="wilcoxon")
+    found = study({"validation_loss": {"none": base, "layernorm": base + costs}}, (criterion,)).comparisons[0]
+    assert np.mean(costs) < 0
+    assert found.outcome != "better"
+    assert found.deciding.low <= found.estimate <= found.deciding.high
+
+
+@pytest.mark.parametrize(("variant", "answer"), [("ssm.......", "undecided"), ("sss.......", "unstable")])
+def test_a_missing_record_does_not_hide_a_failure(variant, answer):
+    """With it, three runs may have failed."""
+    assert verdict_of(*loss_study(arms(-0.05), variant)).answer == answer
+
+
+def test_a_missing_record_shows_no_stability():
+    """Seven of ten runs are rescued; the two that are missing may have failed, with one more."""
+    assert verdict_of(*loss_study(arms(0.0, n=12), "............", "ddddddd.....")).answer == "more stable"
+    assert verdict_of(*loss_study(arms(0.0, n=12), ".......mmmmm", "ddddddd.....")).answer != "more stable"
+
+
+@pytest.mark.parametrize("endings", ["dddddddddd", "mmmmmmmmmm"])
+def test_a_metric_that_neither_arm_has_is_not_measured(endings):
+    assert verdict_of(*loss_study(arms(-0.05), endings, endings)).answer == "not measured"

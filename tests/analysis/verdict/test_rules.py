@@ -97,6 +97,7 @@ def test_what_is_lacking_is_said(lack, primary):
 
 def guard(low, high, outcome="not-shown", **more):
     given = {
+        "p": 0.04 if low > 0 else 0.5,
         "role": "guard",
         "delta": (low + high) / 2,
         "low": low,

@@ -58,12 +58,11 @@ class Failures:
 
     def _counted(self, gain: StabilityGain, *, filled: bool) -> bool:
         if gain.rescued is None or gain.broken is None:
-            failed = gain.variant_unstable + (gain.single_broken if filled else 0)
-            runs = gain.variant_runs + gain.single
-            share = gain.reference_unstable / gain.reference_runs
-            p = fisher_p(failed, gain.reference_unstable, runs, gain.reference_runs)
+            failed, others, runs, other_runs = _independent(gain, filled=filled)
+            share = others / other_runs
             net, beyond = failed - share * runs, failed / runs - share
-            return net >= NET and beyond > self.margin + 1e-9 and p is not None and p / 2 <= COUNTED
+            p = fisher_p(failed, others, runs, other_runs, more=True)
+            return net >= NET and beyond > self.margin + 1e-9 and p <= COUNTED
         broken = gain.broken + (gain.single_broken if filled else 0)
         rescued = gain.rescued + (0 if filled else gain.single_rescued)
         beyond = (broken - rescued) / (gain.n + gain.single)
@@ -72,10 +71,19 @@ class Failures:
 
     def _shown(self, gain: StabilityGain) -> bool:
         if gain.rescued is None or gain.broken is None:
-            return gain.outcome == "less-stable"
-        broken = gain.broken + gain.single_broken
-        p = mcnemar_p(gain.rescued, broken) if broken > gain.rescued else None
-        return p is not None and p * (gain.places or 1) <= self.alpha
+            failed, others, runs, other_runs = _independent(gain, filled=True)
+            found = fisher_p(failed, others, runs, other_runs) if failed / runs > others / other_runs else None
+        else:
+            broken = gain.broken + gain.single_broken
+            found = mcnemar_p(gain.rescued, broken) if broken > gain.rescued else None
+        return found is not None and found * (gain.places or 1) <= self.alpha
+
+
+def _independent(gain: StabilityGain, *, filled: bool) -> tuple[int, int, int, int]:
+    """Failures of the variant and of the reference, and their runs; *filled*: what is missing speaks against the variant."""
+    failed = gain.variant_unstable + (gain.single_broken if filled else 0)
+    others = gain.reference_unstable + (0 if filled else gain.single_rescued)
+    return failed, others, gain.variant_runs + gain.single_broken, gain.reference_runs + gain.single_rescued
 
 
 def failures_of(analysis: Analysis, variant: str, regime: str) -> Failures:

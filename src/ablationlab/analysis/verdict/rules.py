@@ -19,8 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from ablationlab.analysis.costs import lost_alone
 from ablationlab.analysis.verdict.failures import Failures, failures_of
-from ablationlab.records.analysis import Absence, Analysis, Comparison
+from ablationlab.records.analysis import Absence, Analysis, Comparison, DeviationCode
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Advice, Answer, Guard, Lack, Standing, TieBreak, VariantVerdict
 from ablationlab.stats import CaveatCode
@@ -77,14 +78,16 @@ def claim_of(comparison: Comparison) -> Answer:
 
 def standing_of(comparison: Comparison | None) -> Standing:
     """Whether the margin of a comparison is kept."""
-    _, low, high = (None,) * 3 if comparison is None else comparison.loss()
+    high = None if comparison is None else comparison.loss()[2]
     if comparison is not None and _nothing_to_lose(comparison):
         return Standing.KEPT
     if comparison is None or comparison.cost is None or missing_from(comparison) is not None:
         return Standing.OPEN
     if high is not None and high <= margin_of(comparison) + comparison.cost.slack:
         return Standing.KEPT
-    return Standing.BROKEN if low is not None and low > 0 else Standing.OPEN
+    cost, p = comparison.cost, comparison.p
+    shown = cost.claim == "worse" and p is not None and p <= comparison.alpha
+    return Standing.BROKEN if shown else Standing.OPEN
 
 
 def _nothing_to_lose(comparison: Comparison) -> bool:
@@ -108,6 +111,9 @@ def missing_from(comparison: Comparison | None) -> Lack | None:
     """Why a comparison cannot answer, if so."""
     if comparison is None:
         return Lack.PRIMARY
+    lost = (lost_alone(comparison, arm) for arm in (comparison.variant, comparison.reference))
+    if not comparison.n and not any(lost):
+        return Lack.PRIMARY
     if comparison.direction is None:
         return Lack.DIRECTION
     if comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
@@ -126,6 +132,8 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
         ),
         failures.guard(),
     )
+    if answer == Answer.MORE_STABLE and primary is not None:  # what it may cost in return
+        guards = (Guard(name=primary.metric, comparison=primary.id, standing=standing_of(primary)), *guards)
     costs = _costs(evidence, answer, guards)
     tie = _break_tie(analysis, evidence, variant, regime, guards) if answer == Answer.SAME else None
     unknown = variant in analysis.budget_unknown
@@ -141,6 +149,11 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
         at_a_cost=costs,
         confirmed=answer == Answer.BETTER and not unknown and all(guard.standing == Standing.KEPT for guard in guards),
         budget_unknown=unknown,
+        unequal_seeds=any(
+            known.code == DeviationCode.UNEQUAL_SEEDS and known.about in (variant, f"{variant} in {regime}")
+            for known in analysis.deviations
+        ),
+        again=variant in analysis.again,
         guards=guards,
         lacks=_lacks(evidence, answer),
         tie_break=tie,

@@ -30,10 +30,11 @@ def with_seeds_left_out(analysis: Analysis, verdicts: Sequence[VariantVerdict]) 
     if looked_at or not FEWEST <= len(seeds) <= MOST or any(c.design == "unpaired" for c in primaries):
         return tuple(verdicts)
     reduced = {seed: without(analysis, seed) for seed in seeds}
+    own = {comparison.id: _seeds(comparison) for comparison in primaries}
     return tuple(
         verdict.model_copy(
             update={
-                "left_out": len(seeds),
+                "left_out": len(own[verdict.comparison]) if verdict.comparison in own else len(seeds),
                 "without": tuple(
                     WithoutSeed(seed=seed, answer=answer)
                     for seed, less in reduced.items()

@@ -72,7 +72,7 @@ def _of_regimes(results: Results, analysis: Analysis, crossed: Interactions) -> 
                 "variant": cell.variant,
                 "across": cell.levels[0],
                 "line": f"{_short(lines.key)} {cell.levels[1]}",
-                "delta": comparison.delta,
+                "delta": comparison.estimate,
                 "low": None if interval is None else interval.low,
                 "high": None if interval is None else interval.high,
                 "change": shown.text,

@@ -123,7 +123,7 @@ def _difference(results: Results, group: list[Comparison], every: list[Compariso
             low, high = _bounds(comparison)
             shown = {"change": difference_of(comparison).text, "range": difference_of(comparison).range}
             means.append(
-                {**where, "delta": comparison.delta, **shown, "low": low, "high": high, "n": comparison.sample}
+                {**where, "delta": comparison.estimate, **shown, "low": low, "high": high, "n": comparison.sample}
             )
         tost = comparison.equivalence
         if tost is not None and tost.equivalent and tost.low is not None:

@@ -106,7 +106,8 @@ def mini(comparison: Comparison) -> Mini | None:
     shown_equal = tost is not None and bool(tost.equivalent)
     equal = [value for value in (tost.low, tost.high) if value is not None] if tost is not None and shown_equal else []
     effect = comparison.smallest_effect
-    points = [0.0, comparison.delta, *bounds, *equal, *(pair.delta for pair in comparison.pairs)]
+    estimate = comparison.delta if comparison.estimate is None else comparison.estimate
+    points = [0.0, estimate, *bounds, *equal, *(pair.delta for pair in comparison.pairs)]
     points += [effect, -effect] if effect else []
     low, high = min(points), max(points)
     pad = (high - low) * 0.06 or 1.0
@@ -120,7 +121,7 @@ def mini(comparison: Comparison) -> Mini | None:
     return Mini(
         bar=(place(bounds[0]), place(bounds[1])) if len(bounds) == 2 else None,
         equal=(place(equal[0]), place(equal[1])) if len(equal) == 2 else None,
-        mean=place(comparison.delta),
+        mean=place(estimate),
         zero=place(0.0),
         band=(place(-effect), place(effect)) if effect else None,
         seeds=tuple(place(pair.delta) for pair in comparison.pairs[:60]),
@@ -128,7 +129,7 @@ def mini(comparison: Comparison) -> Mini | None:
         zero_label=f"0 ± {setting(effect)}" if effect else "0",
         zero_words=", the smallest effect that matters" if effect else "",
         value=value,
-        apart=_apart(place(0.0), 340.0 if effect else 30.0, place(comparison.delta), 200.0),
+        apart=_apart(place(0.0), 340.0 if effect else 30.0, place(estimate), 200.0),
     )
 
 

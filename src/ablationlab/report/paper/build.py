@@ -383,7 +383,7 @@ class Context:
         """A difference with its sign; a unit that another number has may be left out, but not a percent sign."""
         shown = difference_of(comparison)
         text = format.with_unit(shown.delta, shown.unit) if unit or shown.unit == "%" else shown.delta
-        return self.words.value(text, comparison, "delta")
+        return self.words.value(text, comparison, comparison.estimate_at)
 
     def ends(self, comparisons: Sequence[Comparison]) -> list[Comparison]:
         """The lowest and the highest of the differences that are shown; nothing where fewer than two are."""
@@ -401,7 +401,7 @@ class Context:
     def answered(self, study: StudyView) -> Inline:
         """The names by answer; leads only where nothing was registered."""
         verdicts = tuple(decided.verdict for decided in decided_in(study))
-        return self.words.text(answer_line(study.verdict.model_copy(update={"verdicts": verdicts})))
+        return self.words.text(answer_line(study.verdict.model_copy(update={"verdicts": verdicts}), bare=True))
 
 
 def _delta(comparison: Comparison) -> float:

@@ -256,9 +256,9 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
         rows.append(
             {
                 "row": label,
-                "delta": comparison.delta,
-                "low": comparison.delta if low is None else low,
-                "high": comparison.delta if high is None else high,
+                "delta": comparison.estimate,
+                "low": comparison.estimate if low is None else low,
+                "high": comparison.estimate if high is None else high,
                 "answer": decided.verdict.answer.said,
             }
         )

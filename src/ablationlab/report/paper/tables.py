@@ -210,7 +210,7 @@ def _numbers(comparison: Comparison | None, *, several_levels: bool) -> Row:
     return (
         Cell.of(comparison.metric, metric_name),
         Cell.of(comparison.n, count),
-        Cell.of(comparison.delta, shown.text),
+        Cell.of(comparison.estimate, shown.text),
         Cell.of(None, f"{shown.interval}†" if comparison.undecided else shown.interval),
         Cell.of(None, bootstrap),
         Cell.of(size, number(size, 2, sign=True)),

@@ -152,11 +152,11 @@ class PaperWords:
             return "unstable"
         if difference_of(comparison).zero:
             return "none"
-        return "higher" if comparison.delta > 0 else "lower"
+        return "higher" if (comparison.estimate or 0.0) > 0 else "lower"
 
     def amount(self, comparison: Comparison) -> Inline:
         shown = difference_of(comparison)
-        return self.value(format.with_unit(shown.size, shown.unit), comparison, "delta")
+        return self.value(format.with_unit(shown.size, shown.unit), comparison, comparison.estimate_at)
 
     def interval_field(self, comparison: Comparison) -> str:
         """The field of the interval that is shown; nothing where there is none."""
@@ -178,7 +178,7 @@ class PaperWords:
 
     def amounts(self, comparisons: Sequence[Comparison]) -> list[Inline]:
         *first, last = comparisons
-        sizes = [self.value(difference_of(c).size, c, "delta") for c in first]
+        sizes = [self.value(difference_of(c).size, c, c.estimate_at) for c in first]
         alike = {difference_of(c).size for c in comparisons}
         return [self.amount(last)] if len(alike) == 1 else [*sizes, self.amount(last)]
 

@@ -152,9 +152,9 @@ def _ranked(analysis: Analysis, primary: Sequence[Comparison]) -> bool:
 
 def _rank(comparison: Comparison) -> float:
     """The smaller the better; what has no difference comes last."""
-    if comparison.delta is None:
+    if comparison.estimate is None:
         return math.inf
-    return comparison.delta if comparison.direction == "lower" else -comparison.delta
+    return comparison.estimate if comparison.direction == "lower" else -comparison.estimate
 
 
 def arm_mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[float | None, float | None, int]:
@@ -216,7 +216,7 @@ def _difference_cells(comparison: Comparison) -> Row:
     """The difference, and the interval that decides."""
     shown, interval = difference_of(comparison), comparison.main_interval
     low, high, at = (None,) * 3 if interval is None else (interval.low, interval.high, interval.level)
-    return Cell.of(comparison.delta, shown.text), Cell.of(low, shown.interval), Cell.of(high), Cell.of(at)
+    return Cell.of(comparison.estimate, shown.text), Cell.of(low, shown.interval), Cell.of(high), Cell.of(at)
 
 
 def _chosen(analysis: Analysis, metrics: Sequence[str]) -> str | None:
@@ -287,9 +287,9 @@ def _note(
     known = [comparison for comparison in bounded if not comparison.undecided]
     untested = undecided(primary)
     scored = f" {untested}{scored}" if untested else scored
-    alike = [words for comparison in primary if (words := no_spread(comparison))]
+    alike = [words for c in primary if c.variant not in analysis.again if (words := no_spread(c))]
     scored += f" {capital(listed(alike))}: check that seeds vary the runs." if alike else ""
-    few = "" if untested or len(alike) == len(primary) else "; too few for an interval"
+    few = "" if untested or len(alike) == len(primary) or analysis.again else "; too few for an interval"
     if not known:
         return f"{text}{few}.{scored}"
     levels = sorted({comparison.main_interval.level for comparison in known if comparison.main_interval is not None})

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ablationlab.analysis.wording import difference_of
-from ablationlab.core.format import DASH, level, part
+from ablationlab.core.format import DASH, count, level, part
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import Analysis, Comparison
+from ablationlab.records.analysis import Analysis, Comparison, Seed
 from ablationlab.records.verdict import Answer, Standing, VariantVerdict, Verdict
 from ablationlab.report.table import Cell, Column, Table, Tone
 
@@ -37,6 +37,8 @@ def flags(judged: VariantVerdict) -> list[str]:
         "as counted": judged.as_counted,
         "at a cost": bool(judged.at_a_cost),
         "confirmed": judged.confirmed,
+        "A/A": judged.again,
+        "unequal seeds": judged.unequal_seeds,
         "budget unknown": judged.budget_unknown,
         "exploratory": judged.label == "exploratory",
     }
@@ -55,18 +57,27 @@ _ORDER: Final = (
 )
 
 
-def answer_line(verdict: Verdict) -> str:
+def answer_line(verdict: Verdict, *, bare: bool = False) -> str:
     """``better: muon, rotary. worse: relu2.`` A line for each regime where there are several, begun by its name; what is
-    registered comes first.
+    registered comes first. *bare*: without what stands beside an answer, such as *exploratory*.
     """
     registered_first = sorted(verdict.verdicts, key=lambda judged: judged.label != "registered")
     regimes = grouped((judged.regime, judged) for judged in registered_first)
     lines = []
     for regime, here in regimes.items():
-        named = grouped((judged.answer, judged.variant) for judged in here)
-        text = " ".join(f"{answer}: {', '.join(named[answer])}." for answer in _ORDER if answer in named)
+        named = grouped(
+            ((_ORDER.index(judged.answer), str(judged.answer) if bare else _qualified(judged)), judged.variant)
+            for judged in here
+        )
+        text = " ".join(f"{said}: {', '.join(names)}." for (_, said), names in sorted(named.items()))
         lines.append(f"{regime} — {text}" if len(regimes) > 1 else text)
     return "\n".join(lines)
+
+
+def _qualified(judged: VariantVerdict) -> str:
+    """``better (exploratory)``"""
+    beside = ", ".join(flags(judged))
+    return f"{judged.answer} ({beside})" if beside else judged.answer
 
 
 def guards_of(judged: VariantVerdict, standing: Standing) -> str:
@@ -79,16 +90,23 @@ def answer_table(analysis: Analysis, verdict: Verdict, verdicts: Sequence[Varian
     every = verdict.verdicts if verdicts is None else verdicts
     comparisons = {comparison.id: comparison for comparison in analysis.comparisons}
     primaries = [comparisons.get(judged.comparison or "") for judged in every]
-    rows = [_row(analysis, every, judged, primary) for judged, primary in zip(every, primaries, strict=True)]
+    rows = [_row(analysis, every, primaries, judged, primary) for judged, primary in zip(every, primaries, strict=True)]
     return Table.of("answers", f"Every variant against {analysis.baseline}.", rows)
 
 
 def _row(
-    analysis: Analysis, every: Sequence[VariantVerdict], judged: VariantVerdict, primary: Comparison | None
+    analysis: Analysis,
+    every: Sequence[VariantVerdict],
+    primaries: Sequence[Comparison | None],
+    judged: VariantVerdict,
+    primary: Comparison | None,
 ) -> dict[Column, Cell]:
     shown = None if primary is None else difference_of(primary)
     interval = None if primary is None else primary.main_interval
     at = "" if interval is None else level(interval.level)
+    told = primary is not None and not primary.told_by_medians
+    known = (primary.estimate, *((interval.low, interval.high) if interval else ())) if primary and told else ()
+    known = (*known, None, None, None)[:3]
 
     def some(standing: Standing) -> bool:
         return any(guard.standing == standing for other in every for guard in other.guards)
@@ -99,15 +117,20 @@ def _row(
     return {
         Column("variant", "Variant"): Cell.name(judged.variant),
         Column("regime", "Regime", printed=len(analysis.regimes) > 1): Cell.name(judged.regime),
-        Column("delta", "Difference", "right"): Cell.of(
-            None if primary is None else primary.delta, "" if shown is None else shown.text
-        ),
+        Column("delta", "Difference", "right"): Cell.of(known[0], "" if shown is None else shown.text),
+        Column("low", "Low", "right", printed=False): Cell.of(known[1]),
+        Column("high", "High", "right", printed=False): Cell.of(known[2]),
+        Column("level", "Level", printed=False): Cell.of(at),
         Column("interval", "Interval", "right", spare="below"): Cell.of(
-            at, "" if shown is None or not at or shown.range == DASH else f"{shown.range} ({at})"
+            None, "" if shown is None or not at or shown.range == DASH else f"{shown.range} ({at})"
         ),
         Column("pairs", "Pairs", "right", spare=True): Cell.of(None if primary is None else primary.n),
         Column("answer", "Answer"): answer_cell(judged),
-        Column("advice", "Advice", spare=True): Cell.of(judged.advice),
+        Column("flags", "Flags", printed=False): Cell.of(", ".join(flags(judged))),
+        Column("advice", "Advice", spare=True): Cell.of(judged.advice, _advised(judged)),
+        Column("far-out", "Far-out seeds", printed=any(map(_far_out, primaries)), spare="below"): Cell.of(
+            _few(() if primary is None else _far_out(primary))
+        ),
         guards(Standing.KEPT): Cell.of(guards_of(judged, Standing.KEPT)),
         guards(Standing.OPEN): Cell.of(guards_of(judged, Standing.OPEN)),
         guards(Standing.BROKEN): Cell.of(guards_of(judged, Standing.BROKEN)),
@@ -118,6 +141,21 @@ def _row(
             _without(judged)
         ),
     }
+
+
+def _advised(judged: VariantVerdict) -> str:
+    """The advice, with the arm that a tie-breaker favours."""
+    favoured = judged.tie_break.favours if judged.tie_break is not None else None
+    return judged.advice if favoured is None else f"{judged.advice}: {favoured}"
+
+
+def _far_out(primary: Comparison | None) -> tuple[Seed, ...]:
+    """Seeds of finite runs that count as lost."""
+    return () if primary is None or primary.cost is None else primary.cost.far_out
+
+
+def _few(seeds: Sequence[Seed]) -> str:
+    return ", ".join(map(str, seeds)) if len(seeds) <= MOST_SEEDS else count(len(seeds))
 
 
 def _without(judged: VariantVerdict) -> str:

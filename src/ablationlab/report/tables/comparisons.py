@@ -139,7 +139,7 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
             comparison.reference_mean, arm_text(comparison, comparison.reference, as_median=as_median)
         ),
         "variant_mean": Cell.of(comparison.variant_mean, arm_text(comparison, comparison.variant, as_median=as_median)),
-        "delta": Cell.of(comparison.delta, shown.text),
+        "delta": Cell.of(comparison.estimate, shown.text),
         "level": Cell.of(None if interval is None else interval.level),
         "low": Cell.of(None if interval is None else interval.low, _interval(interval, shown)),
         "high": Cell.of(None if interval is None else interval.high),
