@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -34,10 +34,15 @@ def counted(values, lost=0, by_reference=0, *, size=5.0, doubt=0.0):
     return Costs(tuple(values), tuple(max(size, abs(value)) for value in values), lost, by_reference, doubt)
 
 
-@given(samples(), st.integers(0, 2), st.data())
+#: Without the best run, what the lost one counts as would shrink by more than another lost run costs.
+TIGHT = (-6.73, -3.04, -3.43, -4.51, -2.78, -1.85, -3.23, -2.74, -3.18, -3.88)
+
+
+@given(samples(), st.integers(0, 2), st.integers(0, 29))
+@example(TIGHT, 1, 0)
 @settings(max_examples=400, deadline=None)
-def test_losing_a_run_never_speaks_for_its_arm(values, lost, data):
-    place = data.draw(st.integers(0, len(values) - 1))
+def test_losing_a_run_never_speaks_for_its_arm(values, lost, place):
+    place %= len(values)
     before, after = counted(values, lost), counted((*values[:place], *values[place + 1 :]), lost + 1)
     assert max(after.p_better(), DECIDED) >= before.p_better() * (1 - 1e-9)
     levels = (0.6, 0.95, 0.99)

@@ -177,8 +177,7 @@ class Costs:
 
 
 def _ways(known: Costs) -> Iterator[Counted]:
-    """At their own costs; and where they lie beyond what a lost run counts as, so many of the highest as lost, and so many of
-    the lowest left out."""
+    """At their own costs; and with so many of the highest and of the lowest as lost, or left out, as far as these may be."""
     values, lost = known.values, known.lost
     n = len(values) + lost
     slots = min(math.ceil(n / ONE_IN), n - REMAINING)
@@ -195,14 +194,14 @@ def _ways(known: Costs) -> Iterator[Counted]:
             rest = tuple(values[place] for place in within)
             mean = math.fsum(rest) / len(rest)
             reach = _quantile(len(rest) - 1, 1 - RARE) * _sd(rest, mean) * math.sqrt(1 + 1 / len(rest))
-            if any(values[place] >= mean - reach for place in below):
-                continue
             # A cost within that of a lost run stays as it is, though the others are judged without it, as if it were lost.
             counted = [min(values[place], mean + reach) for place in above]
             as_lost = [place for place in above if values[place] > mean + reach]
+            # One of the reference far below is left out; any other may count as lost beside lost runs, which it spreads.
+            near = [place for place in below if values[place] >= mean - reach]
             yield Counted(
-                (*rest, *counted, *[mean + reach] * lost),
-                lost + len(as_lost),
+                (*rest, *counted, *[mean + reach] * (lost + len(near))),
+                lost + len(near) + len(as_lost),
                 tuple(sorted([*below, *as_lost])),
             )
 
