@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import Literal
 
 import numpy as np
 
@@ -56,32 +57,43 @@ def with_claims(comparison: Comparison, *, resamples: int = RESAMPLES, equivalen
     if comparison.design == "unpaired":
         return _unpaired(comparison)
     costs = costs_of(comparison)
-    p_better, p_worse = (_p(side, comparison, resamples) for side in (costs, costs.mirrored))
+    test = None if comparison.test in T_TESTS else _registered(comparison, resamples)
+    p_better, p_worse = (side.p_better(test) for side in (costs, costs.mirrored))
     p = None if costs.p() is None else min(p_better, p_worse)
+    claim: Literal["better", "worse"] | None = None
+    if p is not None and p_better != p_worse:
+        claim = "better" if p_better < p_worse else "worse"
     low, high = costs.bounds(complement(comparison.alpha))
-    worst = costs.mirrored.estimate_better
+    better, worse = (
+        side.deciding(comparison.alpha, comparison.smallest_effect or 0.0, test) for side in (costs, costs.mirrored)
+    )
+    told = {"better": [better], "worse": [worse]}.get(claim or "", [better, worse])
+    far_out = sorted({place for way in told if way is not None for place in way.as_lost})
     alone = [
         tuple(missing.seed for missing in lost_alone(comparison, arm))
         for arm in (comparison.variant, comparison.reference)
     ]
     record = CostRecord.model_construct(
-        claim=None if p is None or p_better == p_worse else "better" if p_better < p_worse else "worse",
-        better=costs.estimate_better,
-        worse=None if worst is None else -worst,
+        claim=claim,
+        better=None if better is None else better.mean,
+        worse=None if worse is None else -worse.mean,
         low=low,
         high=high,
         same=costs.same(comparison.smallest_effect, alpha=comparison.alpha if equivalence is None else equivalence),
         lost=alone[0],
         lost_by_reference=alone[1],
-        far_out=tuple(comparison.pairs[place].seed for place in costs.far_out),
+        far_out=tuple(comparison.pairs[place].seed for place in far_out),
         slack=costs.slack,
     )
-    return comparison.model_copy(update={"p": p, "cost": record})
+    made = comparison.model_copy(update={"p": p, "cost": record})
+    assert made.estimate is not None
+    low, high = _holding(low, high, made.estimate if comparison.direction == "lower" else -made.estimate)
+    return made.model_copy(update={"cost": record.model_copy(update={"low": low, "high": high})})
 
 
-def _p(costs: Costs, comparison: Comparison, resamples: int) -> float:
-    """The p of the claim that the variant is better, by the registered test."""
-    return costs.p_better(None if comparison.test in T_TESTS else _registered(comparison, resamples))
+def _holding(low: float | None, high: float | None, estimate: float) -> tuple[float | None, float | None]:
+    """The interval, or one that also holds the estimate, which may be of another way of counting where runs are far out."""
+    return None if low is None else min(low, estimate), None if high is None else max(high, estimate)
 
 
 def _registered(comparison: Comparison, resamples: int) -> Test:
@@ -164,6 +176,8 @@ def interval_at(comparison: Comparison, alpha: float) -> Interval:
         low, high = None if ends[0] is None else -ends[0], ends[1]
     if comparison.direction == "higher":
         low, high = None if high is None else -high, None if low is None else -low
+    if comparison.estimate is not None:
+        low, high = _holding(low, high, comparison.estimate)
     status = "ok" if low is not None and high is not None else ordinary.status
     return Interval(
         comparison.test,
@@ -179,7 +193,7 @@ def interval_at(comparison: Comparison, alpha: float) -> Interval:
 
 def _inverted(costs: Costs, comparison: Comparison, alpha: float) -> float | None:
     """The upper end of the interval that the registered test gives, by the mildest way of counting."""
-    way = costs.mildest
+    way = costs.mildest(alpha)
     if way is None:
         return None
     rng, p = stream(0, "analysis", comparison.id, "deciding"), _registered(comparison, RESAMPLES)(way.costs)

@@ -183,7 +183,7 @@ class CostRecord(StoredValue):
     *claim*: that for which they speak more. *better* and *worse*: the mean that each rests on. *low*, *high*: the interval at
     1 - alpha, lost runs counted; null where a claim is out of reach. *same*: two one-sided tests show it to lie within the
     smallest effect. *lost*: seeds that the variant alone lost, *lost_by_reference* those of the reference; *far_out*: finite
-    runs that count as lost. *slack*: what two numbers may differ by and be equal.
+    runs that count as lost in the claim. *slack*: what two numbers may differ by and be equal.
     """
 
     claim: Literal["better", "worse"] | None

@@ -94,24 +94,33 @@ class Costs:
         """The ways in which they may count for *better*, the mildest of which does; none where nothing can be claimed."""
         return tuple(_ways(self)) if len(self.values) + self.lost >= MINIMUM_PAIRS else ()
 
-    @cached_property
-    def mildest(self) -> Counted | None:
-        """That by which they may cost the least."""
+    def judged(self, test: Test | None = None) -> list[tuple[float, Counted]]:
+        """Each way with its two-sided p of the claim that the variant is better."""
+        return [(self._p(way, test), way) for way in self.ways]
+
+    def p_better(self, test: Test | None = None) -> float:
+        """The two-sided p of the claim that the variant is better; 1 where they do not speak for it."""
+        return min((p for p, _ in self.judged(test)), default=1.0)
+
+    def mildest(self, alpha: float) -> Counted | None:
+        """The way with the lowest upper bound at 1 - alpha."""
 
         def most(way: Counted) -> tuple[float, float]:
-            upper = self._upper(way, 0.95)
+            upper = self._upper(way, 1 - alpha)
             return math.inf if upper is None else upper, way.mean
 
         return min(self.ways, key=most, default=None)
 
-    def p_better(self, test: Test | None = None) -> float:
-        """The two-sided p of the claim that the variant is better; 1 where they do not speak for it."""
-        return min((self._p(way, test) for way in self.ways), default=1.0)
+    def deciding(self, alpha: float, smallest: float, test: Test | None = None) -> Counted | None:
+        """The way that the estimate is of: the mildest, unless another alone shows a gain of the smallest effect.
 
-    @property
-    def estimate_better(self) -> float | None:
-        """The mean cost that the claim rests on."""
-        return None if self.mildest is None else self.mildest.mean
+        A lost run may change which way is the mildest, and would else speak for its arm.
+        """
+        mildest, least = self.mildest(alpha), self.slack - smallest
+        if mildest is None or mildest.mean <= least:
+            return mildest
+        large = [way for p, way in self.judged(test) if p <= alpha and way.mean <= least]
+        return min(large, key=lambda way: way.mean, default=mildest)
 
     def most(self, level: float) -> float | None:
         """The upper end of the two-sided interval of the cost; None where there is none."""
@@ -130,12 +139,6 @@ class Costs:
             return None, None
         least = self.mirrored.most(level)
         return None if least is None else -least, self.most(level)
-
-    @property
-    def far_out(self) -> tuple[int, ...]:
-        """Places of finite runs that count as lost for the one claim or the other."""
-        found = [way.as_lost for way in (self.mildest, self.mirrored.mildest) if way is not None]
-        return tuple(sorted({place for places in found for place in places}))
 
     def same(self, smallest: float | None, *, alpha: float) -> bool:
         """Whether two one-sided tests show the cost to lie within the smallest effect; runs that one arm lost show nothing.

@@ -127,6 +127,39 @@ def test_one_absurd_run_of_the_baseline_makes_no_gain():
     assert found.estimate == pytest.approx(-0.004, abs=5e-4)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    ("costs", "smallest", "place"),
+    [
+        ((-50, 0, -17, -21, -19, -22, -18, -17, -17, -19), 0.017, 2),
+        ((0, -60, -18, -23, -23, -19, -18, -20, -17, -23), 0.018, 1),
+        ((-70, -60, -22, -17, -20, -22, -23, -21, -18, -19, -21), 0.021, 4),
+    ],
+)
+def test_a_run_that_is_lost_beside_absurd_ones_makes_no_claim_for_its_arm(costs, smallest, place, swapped):
+    base = 2.0 + 0.05 * np.sin(np.arange(len(costs)))
+    criterion = Criterion(metric="validation_loss", role="primary", smallest_effect=smallest)
+    endings = {"none": "." * len(costs), "layernorm": "." * place + "d" + "." * (len(costs) - place - 1)}
+    values = {"none": base, "layernorm": base + np.array(costs) / 1000}
+    claim = "worse" if swapped else "better"
+    if swapped:
+        values = {"none": values["layernorm"], "layernorm": values["none"]}
+        endings = {"none": endings["layernorm"], "layernorm": endings["none"]}
+    before = verdict_of({"validation_loss": values}, (criterion,))
+    after = verdict_of({"validation_loss": values}, (criterion,), endings)
+    assert after.answer != claim or before.answer == claim
+
+
+def test_the_interval_holds_the_estimate_though_another_way_of_counting_gives_its_ends():
+    base = 2.0 + 0.05 * np.sin(np.arange(12))
+    costs = np.array([-208, -600, -201, -210, -186, -188, -181, -202, -196, -199, -200, -209]) / 1000
+    criterion = Criterion(metric="validation_loss", role="primary", smallest_effect=0.22)
+    found = study({"validation_loss": {"none": base, "layernorm": base + costs}}, (criterion,)).comparisons[0]
+    assert found.cost.better == pytest.approx(np.mean(costs))
+    assert found.deciding.low <= found.estimate <= found.deciding.high < 0
+    assert found.cost.low <= found.cost.better + 1e-12
+
+
 def test_a_rank_test_claims_no_direction_that_the_mean_denies():
     costs = np.concatenate([0.01 + 1e-4 * np.arange(26), [-0.07, -0.073, -0.076, -0.079]])
     base = 2.0 + 0.05 * np.sin(np.arange(30))
