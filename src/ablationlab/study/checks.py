@@ -510,9 +510,9 @@ def _variance_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         }
         if arms > 1 and pairs and not may_share(arms, pairs):
             needs[f"{pairs_to_share(arms)} seeds or more with {arms} variants"] = False
-        for need, met in needs.items():
-            if not met:
-                yield Problem(f"{key}.variance", f"needs {need}", "'shared'", "own")
+        unmet = [need for need, met in needs.items() if not met]
+        if unmet:
+            yield Problem(f"{key}.variance", f"needs {'; '.join(unmet)}", "'shared'", "own")
 
 
 def _least_p(pairs: int) -> float:
