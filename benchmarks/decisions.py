@@ -18,13 +18,15 @@ all answers. Where something differs, the answer on the first variant counts, in
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import sys
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from multiprocessing import Pool
 from pathlib import Path
 from time import perf_counter
@@ -43,6 +45,7 @@ from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
 from ablationlab.records.verdict import Answer
 from ablationlab.study.load import parse_study
 
+GALLERY: Final = Path(__file__).parents[1] / "docs/gallery"
 EFFECT: Final = 0.01
 CHUNK: Final = 25
 #: Any will do, for values are drawn.
@@ -241,9 +244,12 @@ def heavy(row: Scenario, dataset: Dataset, _: np.random.Generator) -> Dataset:
     return changed(dataset, row.primary, change)
 
 
-def absurd(row: Scenario, dataset: Dataset, rng: np.random.Generator, *, sds: float, baseline: bool = False) -> Dataset:
-    """One run of the first variant, or of the baseline, is off by so many SDs."""
-    whose, odd = dataset.baseline if baseline else row.first, rng.choice(dataset.seeds)
+def absurd(
+    row: Scenario, dataset: Dataset, rng: np.random.Generator, *, sds: float, baseline: bool = False, last: bool = False
+) -> Dataset:
+    """One run of the first variant, of the last one, or of the baseline, is off by so many SDs."""
+    whose = dataset.baseline if baseline else dataset.variants[-1] if last else row.first
+    odd = rng.choice(dataset.seeds)
 
     def change(arm: Arm, seed: Seed, value: float) -> Value:
         hit = (arm.regime, arm.variant, seed) == (row.regime, whose, odd)
@@ -314,6 +320,97 @@ ALONE: Final = {
 }
 
 
+def sharing(variants: int, variance: str = "shared", **changes: Any) -> dict[str, Any]:
+    """One primary test of each variant, by Bonferroni; its variance is shared, or its own."""
+    asked = ALONE["criteria"][0] | {"variance": variance, "correction": "bonferroni"}
+    return {"variants": variants, "changes": {"regimes": {}, "criteria": [asked], **changes}}
+
+
+@cache
+def spreads_of(entry: str, regime: str) -> dict[str, float]:
+    """How noisy the runs of each arm of a gallery entry are: a variant of median noise first, its difference as noisy as a
+    row says. What the costs of all variants have in common is the baseline's noise.
+    """
+    with tarfile.open(GALLERY / entry / "records.tar.xz") as records:
+        made = json.load(records.extractfile("analysis.json") or sys.stdin)
+    costs = np.array(
+        [
+            [pair["delta"] for pair in found["pairs"]]
+            for found in made["comparisons"]
+            if (found["metric"], found["regime"], found["reference"]) == ("validation_loss", regime, made["baseline"])
+        ][: len(VARIANTS)]
+    )
+    covariance = np.cov(costs)
+    order = np.argsort(np.diag(covariance))
+    order = np.r_[order[len(order) // 2], np.delete(order, len(order) // 2)]
+    middle = covariance[order[0], order[0]]
+    among = max(float(covariance[~np.eye(len(costs), dtype=bool)].mean()), 0.0)
+    own = np.maximum(np.diag(covariance)[order] - among, 0.01 * middle)
+    return dict(zip(("none", *VARIANTS), np.sqrt(2 * np.r_[among, own] / middle).tolist(), strict=False))
+
+
+#: Entries of the gallery: of 12 variants, of 4, and of 5 with one that is eight times as noisy as the rest.
+ENTRIES: Final = (
+    ("scoreboard", "tuned"),
+    ("embedding-norm-bpe-why", "default"),
+    ("embedding-norm-factorial", "token-large"),
+)
+
+
+def shared_null() -> Iterator[Scenario]:
+    """Where nothing differs; so much noise that only the test holds claims back."""
+    for variants, seeds in ((2, 6), (3, 4), (4, 3), (4, 5), (12, 5), (12, 10)):
+        yield Scenario("shared variance", seeds, 4.0, **sharing(variants))
+    for variants, seeds, noisy, times in (
+        (2, 6, 1, 20.0),
+        (4, 5, 1, 4.0),
+        (4, 5, 2, 20.0),
+        (8, 5, 3, 20.0),
+        (12, 5, 3, 20.0),
+    ):
+        name = f"shared variance, {noisy} of the variants {times:g} times as noisy"
+        yield Scenario(name, seeds, 4.0, spreads=dict.fromkeys(VARIANTS[:noisy], times), **sharing(variants))
+    for variants in (4, 12):
+        name = "shared variance, baseline 4 times as noisy"
+        yield Scenario(name, 5, 4.0, spreads={"none": 4.0}, **sharing(variants))
+    for entry, regime in ENTRIES:
+        spreads = spreads_of(entry, regime)
+        for seeds in (5, 8):
+            name = f"shared variance, noise of `{entry}`"
+            yield Scenario(name, seeds, 4.0, spreads=spreads, **sharing(len(spreads) - 1))
+    spreads = spreads_of(*ENTRIES[0])
+    for share in (0.05, 0.2):
+        name = f"shared variance, noise of `{ENTRIES[0][0]}`, {share:.0%} of all runs lost".replace("%", " %")
+        yield Scenario(name, 10, 4.0, unstable=both(share, DEFAULT_REGIME), spreads=spreads, **sharing(12))
+    for sds in (20.0, -20.0):
+        for baseline in (False, True):
+            name = f"shared variance, one run of {'the baseline' if baseline else 'one variant'} {sds:+g} SD"
+            yield Scenario(name, 5, 4.0, spoiled=partial(absurd, sds=sds, baseline=baseline), **sharing(12))
+    yield Scenario("shared variance, skewed losses", 5, 4.0, shape=skewed, skewed=True, **sharing(12))
+    for spending in ("obrien-fleming", "pocock"):
+        asked = sharing(4, design={"looks": [5, 8, 12, 20], "spending": spending})
+        yield Scenario(f"shared variance, looks ({spending})", 20, 4.0, drawn=0.5, **asked)
+
+
+def shared_different() -> Iterator[Scenario]:
+    """Its power beside that of own variances."""
+    for variance in ("own", "shared"):
+        name = f"{variance} variance"
+        for variants, seeds in ((4, 5), (12, 5), (12, 8)):
+            yield Scenario(name, seeds, 1.0, 2.0, **sharing(variants, variance))
+        for entry, regime in ENTRIES:
+            spreads = spreads_of(entry, regime)
+            asked = sharing(len(spreads) - 1, variance)
+            yield Scenario(f"{name}, noise of `{entry}`", 5, 1.0, 2.0, spreads=spreads, **asked)
+        far = partial(absurd, sds=20.0, last=True)
+        yield Scenario(f"{name}, one run of another variant +20 SD", 5, 1.0, 2.0, spoiled=far, **sharing(12, variance))
+        for share in (0.05, 0.2):
+            name = f"{variance} variance, {share:.0%} of all runs lost".replace("%", " %")
+            yield Scenario(name, 8, 1.0, 2.0, unstable=both(share, DEFAULT_REGIME), **sharing(12, variance))
+    for noise in (0.5, 1.0):
+        yield Scenario("shared variance", 5, noise, 1.0, **sharing(12))
+
+
 def designs() -> Iterator[Scenario]:
     """What a study file can register, and what can happen to its runs; the effect is the caller's."""
     for spending in ("obrien-fleming", "pocock"):
@@ -369,6 +466,7 @@ def null() -> Iterator[Scenario]:
         tasks = SimulatedTasks(6, gain, 1.2)
         yield Scenario(f"accuracy over 6 tasks that gain {gain:g} points", primary="macro_accuracy", tasks=tasks)
     yield Scenario("unpaired", unpaired=True, drawn=0.5)
+    yield from shared_null()
 
 
 def different() -> Iterator[Scenario]:
@@ -392,6 +490,7 @@ def different() -> Iterator[Scenario]:
         yield Scenario(f"looks ({spending}), one primary test", noise=1.0, effect=1.0, **asked)
     yield Scenario("headline: one variant loses one run", 20, 1.0, 2.0, spoiled=one_lost)
     yield Scenario("headline: both arms lose 5 % of runs", 20, 1.0, 2.0, unstable=both(0.05))
+    yield from shared_different()
 
 
 def chunk_counts(job: tuple[Scenario, int]) -> Counter[str]:

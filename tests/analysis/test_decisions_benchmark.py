@@ -37,7 +37,8 @@ def test_every_row_is_a_study_of_its_own_and_the_grid_has_what_can_be_registered
     assert {criterion.test for study in studies for criterion in study.criteria} >= {"sign-flip", "wilcoxon"}
     assert {criterion.correction for study in studies for criterion in study.criteria} >= {"holm", "bonferroni"}
     assert any(study.sweep is not None for study in studies)
-    assert {len(study.variants) - 1 for study in studies} == {1, 2, 4, 12}
+    assert {len(study.variants) - 1 for study in studies} == {1, 2, 3, 4, 5, 8, 12}
+    assert {criterion.variance for study in studies for criterion in study.criteria} == {"own", "shared"}
     assert {row.effect for row in made} == {0.0, 1.0, -1.0, 2.0, -2.0}
     assert set(benchmark.COLUMNS) == {answer.value for answer in Answer} | {benchmark.COUNTED}
 
@@ -142,3 +143,20 @@ def test_runs_are_spoiled_as_the_row_says(benchmark, name):
         assert bool(gone) == ("missing" in name)
         assert {run.unstable for run in gone} <= {None}
         assert not moved
+
+
+def test_noise_of_the_gallery_is_that_of_its_pairs(benchmark):
+    for entry, regime in benchmark.ENTRIES:
+        baseline, middle, *others = benchmark.spreads_of(entry, regime).values()
+        assert baseline**2 + middle**2 == pytest.approx(2)  # as noisy as a row says
+        louder = sum(other > middle for other in others)
+        assert abs(louder - len(others) / 2) <= 1
+
+
+def test_a_shared_variance_shows_more_and_an_absurd_run_of_another_takes_little(benchmark):
+    rows = [row for row in benchmark.shared_different() if row.variants == 12 and row.seeds == 5 and row.effect == 2.0]
+    found = {result.row.name: result.counts["better"] / result.studies for result in benchmark.results(rows, 400, 1)}
+    assert 0.25 < found["own variance"] < 0.40
+    assert 0.50 < found["shared variance"] < 0.68
+    assert found["shared variance, one run of another variant +20 SD"] > 0.45
+    assert found["shared variance, noise of `scoreboard`"] > found["own variance, noise of `scoreboard`"] + 0.1

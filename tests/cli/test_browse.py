@@ -13,7 +13,7 @@ import pytest
 
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.records.verdict import Answer
-from ablationlab.study.load import load_study
+from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.starter import DEFAULTS, starter, study_schema
 from analysis.builder import build, study
 
@@ -99,6 +99,22 @@ def test_init_asks_on_a_terminal(command, tmp_path, monkeypatch):
 def test_a_starter_of_any_number_of_seeds_is_toml(seeds):
     given = tomllib.loads(starter(**{**DEFAULTS, "seeds": seeds}))["seeds"]
     assert given == (list(range(1, seeds + 1)) if seeds <= 20 else {"first": 1, "count": seeds})
+
+
+@pytest.mark.parametrize(
+    ("variants", "seeds", "metric", "variance"),
+    [
+        (4, 3, "validation_loss", "shared"),
+        (3, 5, "validation_loss", "own"),
+        (4, 2, "validation_loss", "own"),
+        (4, 5, "mean_embedding_norm", "own"),
+    ],
+)
+def test_a_starter_shares_the_variance_of_four_variants(variants, seeds, metric, variance):
+    names = ("layernorm", "rmsnorm", "layernorm-token", "sqrt-d")[:variants]
+    text = starter(**{**DEFAULTS, "variants": names, "seeds": seeds, "metric": metric})
+    (criterion,) = parse_study(tomllib.loads(text)).criteria
+    assert (criterion.variance, criterion.correction) == (variance, {"shared": "bonferroni", "own": "holm"}[variance])
 
 
 def test_init_writes_a_table_for_every_setting_that_is_to_be_changed(command, tmp_path):

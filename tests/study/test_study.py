@@ -31,6 +31,8 @@ def problems(table: dict) -> dict[str, str]:
 # --- what is refused, and in which words ------------------------------------------------------------------
 
 
+SHARED = {"metric": "validation_loss", "role": "primary", "correction": "bonferroni", "variance": "shared"}
+FIVE_ARMS = {"variants": ["none", "layernorm", "rmsnorm", "layernorm-token", "sqrt-d"], "seeds": [1, 2, 3]}
 BAD = [
     # changes, key, what the message says
     (
@@ -258,6 +260,39 @@ BAD = [
         "criteria[0].metric",
         ["set evaluation.tasks", "macro_accuracy"],
     ),
+    (
+        {"criteria": [{"metric": "validation_loss", "variance": "shared"}], "variants": ["none", "layernorm"]},
+        "criteria[0].variance",
+        ["role = 'primary'", "correction = 'bonferroni'", "two variants or more", "(got 'shared'); allowed: own"],
+    ),
+    *[
+        ({"criteria": [{**SHARED, **wrong}], **FIVE_ARMS}, "criteria[0].variance", [says])
+        for wrong, says in [
+            ({"correction": "holm"}, "needs correction = 'bonferroni'"),
+            ({"role": "guard", "margin": 0.01}, "needs role = 'primary'"),
+            ({"test": "bootstrap"}, "needs test = 'paired-t'"),
+            ({"contrast": ["rmsnorm", "none"]}, "no contrast"),
+            ({"alpha": 0.01}, "alpha = 0.05 or more"),
+            ({"metric": "mean_embedding_norm"}, "a better direction"),
+        ]
+    ],
+    (
+        {"criteria": [SHARED, {**SHARED, "regime": "hot"}], "regimes": {"hot": {"training": {"lr": 0.1}}}, **FIVE_ARMS},
+        "criteria[1].variance",
+        ["one criterion alone, and criteria[0] has it"],
+    ),
+    *[
+        (
+            {"criteria": [SHARED], "variants": FIVE_ARMS["variants"][: arms + 1], "seeds": seeds},
+            "criteria[0].variance",
+            says,
+        )
+        for arms, seeds, says in [
+            (2, [1, 2, 3, 4, 5], ["6 seeds or more with 2 variants"]),
+            (3, [1, 2, 3], ["4 seeds or more with 3 variants"]),
+            (4, [1, 2], ["3 seeds or more with 4 variants"]),
+        ]
+    ],
     ({"stability": {"loss_threshold": 0}}, "stability.loss_threshold", ["got 0", "above 0"]),
     ({"regimes": {"Hot!": {}}}, "regimes", ["'Hot!'", "lower-case letters, digits and dashes"]),
     ({"regimes": {"default": {"training": {"lr": 1.0}}}}, "regimes", ["'default'", "another name"]),
@@ -290,6 +325,12 @@ def test_a_mistake_is_named_with_its_key_value_and_what_is_allowed(study_table, 
     assert found[key].startswith(f"{key}: ")
     for words in says:
         assert words in found[key]
+
+
+@pytest.mark.parametrize(("arms", "seeds"), [(2, 6), (3, 4), (4, 3)])
+def test_a_shared_variance_is_registered_from_so_many_seeds(study_table, arms, seeds):
+    changes = {"variants": FIVE_ARMS["variants"][: arms + 1], "seeds": [*range(1, seeds + 1)], "criteria": [SHARED]}
+    assert parse_study(study_table(changes)).criteria[0].variance == "shared"
 
 
 def test_seeds_may_be_given_as_a_row(study_table):

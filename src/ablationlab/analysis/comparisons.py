@@ -17,10 +17,10 @@ from math import exp, log
 from statistics import fmean, median, stdev
 from typing import Any, Final, Literal, TypeVar
 
-from ablationlab.analysis.costs import T_TESTS, interval_at, with_claims
+from ablationlab.analysis.costs import T_TESTS, interval_at, sharing, with_claims
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
-from ablationlab.analysis.looks import at_look, deciding_at_look
+from ablationlab.analysis.looks import at_look, deciding_at_look, shared_at_looks
 from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
@@ -170,19 +170,28 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
     planned = [
         question for question in planned_comparisons(dataset) if any(arm in dataset.values for arm in question.arms)
     ]
-    made = [at_look(dataset, _comparison(dataset, question)) for question in planned]
-    order = {question.id: question.order for question in planned}
     sources = {name: metric.derived_from for name, metric in dataset.metrics.items() if metric.derived_from is not None}
+    found = _with_variances([_comparison(dataset, question) for question in planned], sources)
+    shared = shared_at_looks(dataset, found)
+    resamples = BRIEF_RESAMPLES if dataset.brief else RESAMPLES
+    made = [at_look(dataset, with_claims(comparison, resamples=resamples), shared) for comparison in sharing(found)]
+    order = {question.id: question.order for question in planned}
     sealed = sealed_sizes(dataset, sources)
     waiting = unmeasured(made, dataset.criteria)
     comparisons, families = corrected(made, order, sources, sealed, waiting, intervals=not dataset.brief)
     tests = {comparison.id: comparison.test for comparison in comparisons}
     return [
-        deciding_at_look(dataset, comparison)
+        deciding_at_look(dataset, comparison, shared)
         if tests[comparison.shares_test_of or comparison.id] == SEQUENTIAL_TEST
         else comparison
         for comparison in comparisons
     ], families
+
+
+def _with_variances(comparisons: Sequence[Comparison], sources: Mapping[str, str]) -> list[Comparison]:
+    """A comparison that shares the test of another has its variance, too."""
+    variances, shares = {c.id: c.variance for c in comparisons}, _shared_tests(comparisons, sources)
+    return [c.model_copy(update={"variance": variances[shares[c.id]]}) if c.id in shares else c for c in comparisons]
 
 
 def sealed_sizes(dataset: Dataset, sources: Mapping[str, str]) -> dict[str, int]:
@@ -279,7 +288,7 @@ def _recorded(
     numbers = {"interval": criterion.interval, "test": criterion.test} | numbers
     tests = numbers.get("tests")
     make = Comparison.model_construct if dataset.brief else Comparison
-    made = make(
+    return make(
         id=planned.id,
         metric=planned.metric.name,
         task=planned.task,
@@ -306,9 +315,9 @@ def _recorded(
         margin=criterion.margin,
         sensitivity=dataset.sensitivity.get((planned.metric.name, planned.task, planned.regime)),
         caveats=tuple(caveats),
+        variance=criterion.variance if planned.role == "primary" else "own",
         **numbers,
     )
-    return with_claims(made, resamples=BRIEF_RESAMPLES if dataset.brief else RESAMPLES)
 
 
 def _averaged(dataset: Dataset, planned: PlannedComparison) -> tuple[ComparedTask, ...]:

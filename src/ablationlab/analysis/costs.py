@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Comparison, CostRecord, Missing, Seed
 from ablationlab.stats import Interval, compare_unpaired, paired_t_interval
@@ -47,7 +48,18 @@ def costs_of(comparison: Comparison, seeds: Collection[Seed] | None = None) -> C
         lost,
         lost_by_reference,
         comparison.doubt,
+        comparison.shared_with,
     )
+
+
+def sharing(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Each with the SDs of the other arms' costs, where a shared variance is registered."""
+    asked = [c for c in comparisons if c.variance == "shared" and c.direction is not None and c.design == "paired"]
+    others: dict[str, tuple[float, ...]] = {}
+    for group in grouped(((c.metric, c.task, c.regime, c.reference, c.transform), c) for c in asked).values():
+        sds = {c.id: sd for c in group if (sd := costs_of(c).ordinary_sd) is not None}
+        others |= {c.id: tuple(sd for id, sd in sds.items() if id != c.id) for c in group}
+    return [c.model_copy(update={"shared_with": others[c.id]}) if c.id in others else c for c in comparisons]
 
 
 def with_claims(comparison: Comparison, *, resamples: int = RESAMPLES, equivalence: float | None = None) -> Comparison:
@@ -63,7 +75,7 @@ def with_claims(comparison: Comparison, *, resamples: int = RESAMPLES, equivalen
     claim: Literal["better", "worse"] | None = None
     if p is not None and p_better != p_worse:
         claim = "better" if p_better < p_worse else "worse"
-    low, high = costs.bounds(complement(comparison.alpha))
+    low, high = costs.own.bounds(complement(comparison.alpha))
     better, worse = (
         side.deciding(comparison.alpha, comparison.smallest_effect or 0.0, test) for side in (costs, costs.mirrored)
     )

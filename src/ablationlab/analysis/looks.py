@@ -6,10 +6,10 @@ again later, comes to the same decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ablationlab.analysis.costs import costs_of, interval_at, with_claims
+from ablationlab.analysis.costs import costs_of, interval_at, sharing, with_claims
 from ablationlab.analysis.dataset import Dataset
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.plan import Finding, LookFinding, LookResult
@@ -22,9 +22,20 @@ from ablationlab.stats.sequential import Looks, chance_of_showing
 TEST, INTERVAL = "sequential-t", "repeated-t"
 
 _LARGEST_LOG: Final = 700.0
+#: By id, what a comparison shared with others at each look so far.
+Shared = Mapping[str, Sequence[tuple[float, ...]]]
 
 
-def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
+def shared_at_looks(dataset: Dataset, comparisons: Sequence[Comparison]) -> Shared:
+    """What each comparison with a shared variance had to share, look by look."""
+    asked = [comparison for comparison in comparisons if comparison.variance == "shared"]
+    if dataset.design is None or dataset.look is None or not asked:
+        return {}
+    at = [sharing([_so_far(dataset, n, c) for c in asked]) for n in _looks(dataset.design).pairs[: dataset.look]]
+    return {own[0].id: [c.shared_with for c in own] for own in zip(*at, strict=True)}
+
+
+def at_look(dataset: Dataset, comparison: Comparison, shared: Shared) -> Comparison:
     """A registered comparison with the p-value, interval and equivalence test that hold at a planned look.
 
     Others, and those of a study without looks, stay as they are.
@@ -38,7 +49,7 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
     last = paired_t_test(deltas)
     test = PValue(
         TEST,
-        looks.p_value(_p_values(dataset, looks, comparison)),
+        looks.p_value(_p_values(dataset, looks, comparison, shared)),
         last.statistic,
         last.n,
         exact=True,
@@ -66,7 +77,7 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
         ratios[INTERVAL] = as_ratio(interval.estimate, interval.low, interval.high)
     comparison = with_claims(comparison.model_copy(update={"test": TEST}), equivalence=level)
     if comparison.cost is not None:  # a guard is looked at as often
-        low, high = costs_of(comparison).bounds(1 - float(looks.levels(alpha)[here]))
+        low, high = costs_of(comparison).own.bounds(1 - float(looks.levels(alpha)[here]))
         comparison = comparison.model_copy(
             update={"cost": comparison.cost.model_copy(update={"low": low, "high": high})}
         )
@@ -82,7 +93,7 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
     )
 
 
-def deciding_at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
+def deciding_at_look(dataset: Dataset, comparison: Comparison, shared: Shared) -> Comparison:
     """The comparison with the repeated interval that agrees with its adjusted sequential p.
 
     Its level is the one that the correction over all variants leaves it. The repeated intervals of all looks hold at once,
@@ -94,8 +105,7 @@ def deciding_at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
     levels = looks.levels(complement(level))
     last = interval_at(comparison, float(levels[dataset.look - 1]))
     lows, highs = [], []
-    for seeds, spent in zip(looks.pairs[: dataset.look], levels, strict=False):
-        so_far = _so_far(dataset, seeds, comparison)
+    for so_far, spent in zip(_by_look(dataset, looks, comparison, shared), levels, strict=False):
         interval = interval_at(so_far, float(spent)) if so_far.pairs else last
         if interval.low is not None and interval.high is not None:
             lows.append(interval.low)
@@ -140,7 +150,7 @@ def _finding(dataset: Dataset, design: Design, comparison: Comparison) -> LookFi
     return LookFinding(
         comparison=comparison.id,
         finding=finding,
-        p=paired_t_test([pair.delta for pair in comparison.pairs]).p if comparison.pairs else None,
+        p=_p(comparison),
         level=float(looks.levels(comparison.alpha)[number - 1]),
         p_sequential=comparison.p,
         chance=chance,
@@ -151,17 +161,22 @@ def _looks(design: Design) -> Looks:
     return Looks(design.looks, design.spending)
 
 
-def _p_values(dataset: Dataset, looks: Looks, comparison: Comparison) -> tuple[float | None, ...]:
+def _p_values(dataset: Dataset, looks: Looks, comparison: Comparison, shared: Shared) -> tuple[float | None, ...]:
     """The paired t-test at each look so far, on the pairs that it had."""
-    p_values = []
-    for seeds in looks.pairs[: dataset.look]:
-        so_far = _so_far(dataset, seeds, comparison)
-        if comparison.direction is None:
-            deltas = [pair.delta for pair in so_far.pairs]
-            p_values.append(paired_t_test(deltas).p if deltas else None)
-        else:
-            p_values.append(costs_of(so_far).p())
-    return tuple(p_values)
+    return tuple(_p(so_far) for so_far in _by_look(dataset, looks, comparison, shared))
+
+
+def _p(comparison: Comparison) -> float | None:
+    if comparison.direction is not None:
+        return costs_of(comparison).p()
+    return paired_t_test([pair.delta for pair in comparison.pairs]).p if comparison.pairs else None
+
+
+def _by_look(dataset: Dataset, looks: Looks, comparison: Comparison, shared: Shared) -> list[Comparison]:
+    """The comparison as it was at each look so far."""
+    made = [_so_far(dataset, seeds, comparison) for seeds in looks.pairs[: dataset.look]]
+    known = shared.get(comparison.id, [()] * len(made))
+    return [c.model_copy(update={"shared_with": others}) for c, others in zip(made, known, strict=True)]
 
 
 def _so_far(dataset: Dataset, seeds: int, comparison: Comparison) -> Comparison:

@@ -650,12 +650,23 @@ def corrections(analysis: Analysis) -> str:
             "A primary comparison that is shown passes half of its level to the other ones, where Holm alone passes all of "
             "it, and half to what is registered behind it."
         )
+    texts += [shared] if (shared := shared_variance(analysis)) else []
     if "benjamini-hochberg" in alphas:
         texts.append(
             "Benjamini-Hochberg, for what is exploratory: of all that is shown, about "
             f"{alphas['benjamini-hochberg']} may be false."
         )
     return " ".join(texts)
+
+
+def shared_variance(analysis: Analysis) -> str:
+    """What it is, where a study registers it."""
+    if not any(comparison.variance == "shared" for comparison in analysis.comparisons):
+        return ""
+    return (
+        "Variances are shared: a primary comparison's standard error is from the larger of its own variance and the mean of "
+        "all variants', with twice the degrees of freedom."
+    )
 
 
 def halved(analysis: Analysis) -> bool:

@@ -181,9 +181,9 @@ class CostRecord(StoredValue):
     """What the variant costs by the claims that can be made (`stats.costs`); positive is worse.
 
     *claim*: that for which they speak more. *better* and *worse*: the mean that each rests on. *low*, *high*: the interval at
-    1 - alpha, lost runs counted; null where a claim is out of reach. *same*: two one-sided tests show it to lie within the
-    smallest effect. *lost*: seeds that the variant alone lost, *lost_by_reference* those of the reference; *far_out*: finite
-    runs that count as lost in the claim. *slack*: what two numbers may differ by and be equal.
+    1 - alpha, by its own variance, lost runs counted; null where a claim is out of reach. *same*: two one-sided tests show it
+    to lie within the smallest effect. *lost*: seeds that the variant alone lost, *lost_by_reference* those of the reference;
+    *far_out*: finite runs that count as lost in the claim. *slack*: what two numbers may differ by and be equal.
     """
 
     claim: Literal["better", "worse"] | None
@@ -252,6 +252,10 @@ class Comparison(StoredValue):
     correction: str
     family: str
     family_size: int
+    variance: Literal["own", "shared"] = "own"
+    shared_with: tuple[
+        float, ...
+    ] = ()  # SDs of the other arms' costs, far-out runs left out, where variances are shared
     outcome: Outcome
     deciding: Interval | None = None  # agrees with p_adjusted: `stats.families`; null where nothing was tested
     shares_test_of: str | None = None  # the comparison whose p and outcome these are, of a metric it is a function of

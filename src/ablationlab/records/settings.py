@@ -970,6 +970,9 @@ class Criterion(Frozen):
     correction: Literal["holm", "bonferroni", "dunnett", "benjamini-hochberg", "none"] = "holm"
     """Correction for the number of comparisons in the family. `dunnett` is known from older plans and refused in a new
     study."""
+    variance: Literal["own", "shared"] = "own"
+    """`own` takes the noise of each comparison from its own pairs, `shared` from those of all variants. With few seeds and
+    many variants that shows more. For one primary criterion with `correction = "bonferroni"`."""
     smallest_effect: Positive | None = None
     """The smallest difference that matters, in the metric's unit. Below it, arms are equivalent."""
     margin: NonNegative | None = None

@@ -12,6 +12,10 @@ At most one run in ten (rounded up) counts otherwise than at its own cost, and a
 claimed. n includes the lost runs. *Worse* is the mirror image, and *same* takes raw costs. Without lost or far-out runs all
 this is the plain paired test.
 
+Variances may be shared: the standard error of a way is then that of the larger of its own SD and that of all arms, with
+2 (n - 1) degrees of freedom. Only Bonferroni's correction over the arms makes up for an arm that is noisier than all others,
+so what is not corrected, *same* and margins, rests on `own` costs.
+
 Costs whose range is at most 1e-9 of the compared values are one constant, which the exact sign test judges, lost runs as
 signs against. `docs/verdict.md` has a worked example, `benchmarks/decisions.py` the simulated error rates.
 """
@@ -38,6 +42,11 @@ ONE_IN: Final = 10
 #: So many others must remain.
 REMAINING: Final = 5
 
+#: Arms -> pairs from which their variances may be shared; with more arms three pairs, and one arm never.
+SHARING: Final = {2: 6, 3: 4}
+#: From so many arms and pairs on the largest variance counts as the second largest: an absurd run would else take all power.
+CAPPED: Final = (8, 5)
+
 #: The two-sided p of a sample of costs that lie below 0 as the test sees it; None where it has none, or they do not.
 Test = Callable[[Sequence[float]], float | None]
 
@@ -58,21 +67,37 @@ class Counted:
         return math.fsum(self.costs) / len(self.costs)
 
     @cached_property
-    def error(self) -> float:
-        """The standard error of the mean."""
-        return _sd(self.costs, self.mean) / math.sqrt(len(self.costs))
+    def sd(self) -> float:
+        return _sd(self.costs, self.mean)
 
 
 @dataclass(frozen=True)
 class Costs:
     """*sizes*: of each pair, the larger of the compared values. *lost*, *lost_by_reference*: further seeds that one arm alone
-    lost. *doubt*: how far all costs may be off together, as where best rates are fitted."""
+    lost. *doubt*: how far all costs may be off together, as where best rates are fitted. *others*: SDs of the other arms'
+    costs, where variances are shared."""
 
     values: tuple[float, ...]
     sizes: tuple[float, ...]
     lost: int = 0
     lost_by_reference: int = 0
     doubt: float = 0.0
+    others: tuple[float, ...] = ()
+
+    @cached_property
+    def own(self) -> Costs:
+        """Without the other arms' variances."""
+        return replace(self, others=()) if self.others else self
+
+    @cached_property
+    def ordinary_sd(self) -> float | None:
+        """What other arms share: the SD of the costs that are not far out in either direction; None of too few."""
+        if len(self.values) < MINIMUM_PAIRS:
+            return None
+        ways = [side.mildest(0.05) for side in (self.own, self.own.mirrored)]
+        outside = [() if way is None else way.as_lost for way in ways]
+        kept = [[value for place, value in enumerate(self.values) if place not in out] for out in outside]
+        return max(_sd(values, math.fsum(values) / len(values)) for values in kept)
 
     @cached_property
     def mirrored(self) -> Costs:
@@ -145,6 +170,8 @@ class Costs:
 
         Identical arms are the same, whatever the smallest effect.
         """
+        if self.others:
+            return self.own.same(smallest, alpha=alpha)
         if self.lost or self.lost_by_reference or len(self.values) < MINIMUM_PAIRS:
             return False
         raw = Counted(self.values)
@@ -155,11 +182,18 @@ class Costs:
         within = smallest - self.doubt + self.slack
         if self._constant(raw):
             return abs(raw.mean) <= within and 0.5 ** len(self.values) <= alpha
-        reach = _quantile(len(self.values) - 1, 1 - alpha) * raw.error
-        return abs(raw.mean) + reach <= within
+        error, freedom = self._error(raw)
+        return abs(raw.mean) + _quantile(freedom, 1 - alpha) * error <= within
+
+    def _error(self, way: Counted) -> tuple[float, int]:
+        """The standard error of the mean, and its degrees of freedom."""
+        n = len(way.costs)
+        if not may_share(1 + len(self.others), n):
+            return way.sd / math.sqrt(n), n - 1
+        return max(way.sd, shared_sd((way.sd, *self.others), n)) / math.sqrt(n), 2 * (n - 1)
 
     def _constant(self, way: Counted) -> bool:
-        return max(way.costs) - min(way.costs) <= self.slack
+        return max(way.costs) - min(way.costs) <= self.slack and self._error(way)[0] <= self.slack
 
     def _p(self, way: Counted, test: Test | None = None) -> float:
         mean, n = way.mean + self.doubt, len(way.costs)
@@ -170,13 +204,33 @@ class Costs:
         if test is not None:
             p = test([cost + self.doubt for cost in way.costs])
             return 1.0 if p is None else p
-        return 2 * float(special.stdtr(n - 1, mean / way.error))
+        error, freedom = self._error(way)
+        return 2 * float(special.stdtr(freedom, mean / error))
 
     def _upper(self, way: Counted, level: float) -> float | None:
         n = len(way.costs)
         if self._constant(way):
             return way.mean + self.doubt if _sign_p(n, way.against) <= 1 - level else None
-        return way.mean + self.doubt + _quantile(n - 1, (1 + level) / 2) * way.error
+        error, freedom = self._error(way)
+        return way.mean + self.doubt + _quantile(freedom, (1 + level) / 2) * error
+
+
+def may_share(arms: int, pairs: int) -> bool:
+    """Whether arms may share their variances: one that is noisier than all others is then claimed in 5 % at most."""
+    return arms > 1 and pairs >= pairs_to_share(arms)
+
+
+def pairs_to_share(arms: int) -> int:
+    return SHARING.get(arms, MINIMUM_PAIRS)
+
+
+def shared_sd(sds: Sequence[float], pairs: int) -> float:
+    """The root of the mean variance."""
+    ordered = sorted(sds)
+    if len(sds) >= CAPPED[0] and pairs >= CAPPED[1]:
+        ordered[-1] = ordered[-2]
+    largest = ordered[-1]
+    return largest and largest * math.sqrt(math.fsum((sd / largest) ** 2 for sd in ordered) / len(ordered))
 
 
 def _ways(known: Costs) -> Iterator[Counted]:

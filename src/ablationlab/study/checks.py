@@ -73,6 +73,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
         _reference_problems,
         _repeated_criteria,
         _impossible_criteria,
+        _variance_problems,
         _hypothesis_problems,
     ]
     if not isinstance(data.get("trainer"), Mapping):
@@ -427,9 +428,8 @@ def _metrics(data: Mapping[str, Any]) -> dict[str, Metric]:
     own = data.get("trainer")
     if not isinstance(own, Mapping):
         return dict(METRICS.items())
-    names = own.get("metrics")
-    reported = [name for name in names if isinstance(name, str)] if isinstance(names, Mapping) else []
-    return {name: Metric(name, "", "", None, name) for name in reported} | {
+    reported = _table(own, "metrics")
+    return {name: Metric(name, "", "", direction, name) for name, direction in reported.items()} | {
         name: metric for name, metric in METRICS.items() if name in FROM_CURVES
     }
 
@@ -486,6 +486,33 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
         if other != metric:
             text = f"regime {regime!r} already has a primary metric, {other!r} ({first}); only one can decide"
             yield Problem(f"{key}.role", text, "'primary'", "secondary, guard")
+
+
+def _variance_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Criteria that share the variances of all variants where noisy ones would be claimed too often."""
+    asked = [(key, criterion) for key, criterion in _entries(data, "criteria") if criterion.get("variance") == "shared"]
+    if not asked:
+        return
+    from ablationlab.stats.costs import may_share, pairs_to_share  # it takes numpy, and most studies do not ask
+
+    known, arms = _metrics(data), len(_list(data, "variants")) - 1
+    for key, criterion in asked:
+        metric, pairs, alpha = criterion.get("metric"), _pair_count(data, criterion), criterion.get("alpha", ALPHA)
+        needs = {
+            "role = 'primary'": criterion.get("role") == "primary",
+            "test = 'paired-t'": criterion.get("test", "paired-t") == "paired-t",
+            "correction = 'bonferroni'": criterion.get("correction") == "bonferroni",
+            "every variant against the baseline, no contrast": criterion.get("contrast") is None,
+            f"alpha = {in_figures(ALPHA)} or more": not isinstance(alpha, int | float) or alpha >= ALPHA,
+            "a metric with a better direction": metric not in known or known[str(metric)].direction is not None,
+            f"one criterion alone, and {asked[0][0]} has it": key == asked[0][0],
+            "two variants or more": arms != 1,
+        }
+        if arms > 1 and pairs and not may_share(arms, pairs):
+            needs[f"{pairs_to_share(arms)} seeds or more with {arms} variants"] = False
+        unmet = [need for need, met in needs.items() if not met]
+        if unmet:
+            yield Problem(f"{key}.variance", f"needs {'; '.join(unmet)}", "'shared'", "own")
 
 
 def _least_p(pairs: int) -> float:

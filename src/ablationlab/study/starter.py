@@ -26,6 +26,8 @@ from ablationlab.study.trainers import TRAINER_KEYS
 from ablationlab.study.variants import VARIANTS
 
 SCHEMA_FILE: Final = "study.schema.json"
+#: A study of so many variants shares their variances.
+SHARED_FROM: Final = 4
 
 DEFAULTS: Final[dict[str, Any]] = {
     "name": "my-study",
@@ -90,9 +92,14 @@ curve_every = {curve}  # steps between two looks at the validation loss
 metric = {metric}
 role = "primary"  # it decides; others may be "secondary" or "guard"
 smallest_effect = {effect}  # a difference below this does not matter
-margin = {margin}  # what a gain in stability may cost
+{shared}margin = {margin}  # what a gain in stability may cost
 """
 
+
+_SHARED: Final = """\
+variance = "shared"  # all variants together say how noisy runs are: few seeds show more
+correction = "bonferroni"  # which that needs
+"""
 
 _HINT: Final = """\
 
@@ -151,9 +158,17 @@ def starter(
         metric=_toml(metric),
         effect=_toml(smallest_effect),
         margin=_toml(2 * smallest_effect),
+        shared=_SHARED if _shares(len(arms) - 1, seeds, metric) else "",
     )
     parse_study(tomllib.loads(text), "the study of these answers")
     return text
+
+
+def _shares(variants: int, seeds: int, metric: str) -> bool:
+    from ablationlab.stats.costs import may_share  # it takes numpy
+
+    directed = metric in METRICS and METRICS[metric].direction is not None
+    return variants >= SHARED_FROM and directed and may_share(variants, seeds)
 
 
 def _table(arm: str) -> str:

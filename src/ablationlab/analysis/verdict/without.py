@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ablationlab.analysis.comparisons import corrected, unmeasured
-from ablationlab.analysis.costs import with_claims
+from ablationlab.analysis.costs import sharing, with_claims
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.stability import StabilityQuestion, swept_places
 from ablationlab.analysis.verdict.rules import answer_of, gather
@@ -53,7 +53,8 @@ def _seeds(comparison: Comparison) -> set[Seed]:
 
 def without(analysis: Analysis, seed: Seed) -> Analysis:
     """The analysis as it would be without one seed, as far as an answer depends on it."""
-    kept = [_reduced(comparison, seed) for comparison in analysis.comparisons if comparison.role is not None]
+    reduced = [_reduced(comparison, seed) for comparison in analysis.comparisons if comparison.role is not None]
+    kept = [with_claims(comparison, resamples=RESAMPLES) for comparison in sharing(reduced)]
     order = {comparison.id: _order(analysis, comparison) for comparison in kept}
     sources = {
         name: metric.derived_from for name, metric in analysis.metrics.items() if metric.derived_from is not None
@@ -99,10 +100,9 @@ def _order(analysis: Analysis, comparison: Comparison) -> int:
 
 
 def _reduced(comparison: Comparison, seed: Seed) -> Comparison:
-    """The comparison without the seed: its p and its cost from the other pairs."""
+    """The comparison without the seed; its p and its cost are those of the whole study still."""
     pairs = tuple(pair for pair in comparison.pairs if pair.seed != seed)
     missing = tuple(lost for lost in comparison.missing if lost.seed != seed)
     delta = float(np.mean([pair.delta for pair in pairs])) if pairs else None
     less = {"pairs": pairs, "n": len(pairs), "missing": missing, "delta": delta, "deciding": None}
-    reduced = comparison.model_copy(update=less if pairs else {**less, "p": None, "cost": None})
-    return with_claims(reduced, resamples=RESAMPLES)
+    return comparison.model_copy(update=less if pairs else {**less, "p": None, "cost": None})

@@ -118,7 +118,7 @@ def _effects(comparison: Comparison) -> list[tuple[str, str]]:
             word = "shown" if tost.equivalent else "not shown"
             rows.append(("equivalence", f"{word} {bounds} (TOST, {p_clause(tost.p)})"))
     family = f"{comparison.family}, {comparison.correction}, alpha {setting(comparison.alpha)}"
-    rows.append(("family", family))
+    rows.append(("family", f"{family}, shared variance" if comparison.variance == "shared" else family))
     if comparison.correlation is not None:
         rows.append(("correlation over seeds", number(comparison.correlation)))
     return rows
