@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.power import POWER, PlannedPower, StudyPower
-from ablationlab.core.format import DASH, count, duration, fixed, number, percent, setting, several
+from ablationlab.core.format import DASH, count, duration, fixed, number, percent, plain, setting, several
 from ablationlab.core.grouping import grouped
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED
 from ablationlab.report.table import Cell, Cells, Column, Table
@@ -28,7 +28,7 @@ def shown_view(power: StudyPower, seed_seconds: float | None) -> Iterator[Render
         first = f"One more hour buys about {several(seeds, 'seed')}"
         if seed_seconds > HOUR:
             first = f"One more seed takes {duration(seed_seconds)}"
-        yield Text(f"{first}: then it sees {sees(row, row.pairs + seeds)} of {row.comparison.metric.name}.")
+        yield Text(plain(f"{first}: then it sees {sees(row, row.pairs + seeds)} of {row.comparison.metric.name}."))
 
 
 def shown_table(power: StudyPower) -> Table:
@@ -40,7 +40,7 @@ def shown_table(power: StudyPower) -> Table:
             Column("regime", "regime", printed=_regimes(power)): Cell.name(row.comparison.regime),
             Column("role", "role"): row.comparison.criterion.role,
             Column("tests", "tests", "right", spare=True): len(members),
-            Column("size", "size", "right", spare="below"): Cell.of(row.effect, setting),
+            Column("size", "size", "right"): Cell.of(row.effect, setting),
             Column("seeds", "seeds", "right"): row.pairs,
             Column("level", "level", "right"): Cell.of(row.alpha, lambda alpha: number(alpha, 2)),
             Column("arms", "arms of one variance", "right", printed=any(row.arms > 1 for row in power.rows)): row.arms,
