@@ -194,12 +194,10 @@ class PlannedPower:
     @property
     def same(self) -> int | None:
         """Seeds that show a difference of 0 to be within the smallest effect."""
+        if self.sure is None:
+            return None
         try:
-            return (
-                None
-                if self.sure is None
-                else tost_pairs_needed(self.sure, power=POWER, alpha=self.comparison.criterion.alpha)
-            )
+            return tost_pairs_needed(self.sure, power=POWER, alpha=self.comparison.criterion.alpha)
         except StatisticsError:
             return None
 

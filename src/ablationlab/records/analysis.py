@@ -987,7 +987,7 @@ class Analysis(SealedRecord):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
-    VERSION: ClassVar[int] = 7
+    VERSION: ClassVar[int] = 8
     MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     question: str

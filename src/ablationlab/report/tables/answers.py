@@ -168,7 +168,7 @@ def _row(
             _few(() if primary is None else _far_out(primary))
         ),
         guards(Standing.KEPT): Cell.of(guards_of(judged, Standing.KEPT)),
-        guards(Standing.OPEN): Cell.of(guards_of(judged, Standing.OPEN, analysis)),
+        guards(Standing.OPEN): Cell.of(guards_of(judged, Standing.OPEN), guards_of(judged, Standing.OPEN, analysis)),
         guards(Standing.BROKEN): Cell.of(guards_of(judged, Standing.BROKEN)),
         Column("lacks", "Lacks", printed=any(other.lacks for other in every), spare="below"): Cell.of(
             ", ".join(judged.lacks)

@@ -96,7 +96,9 @@ def power_table(power: StudyPower) -> Table:
                 row.doubt or None, number
             ),
             Column("seeds", "seeds", "right"): Cell.of(row.seeds, _seeds(row, row.seeds)),
-            Column("same", "to show same", "right"): Cell.of(row.same, _seeds(row, row.same)),
+            Column("same", "to show same", "right"): Cell.of(row.same, _seeds(row, row.same))
+            if row.comparison.role != "guard"
+            else Cell.of(None),
             Column("sees", f"{len(power.study.seeds)} see", "right"): Cell.of(
                 row.seen or row.detectable, sees(row, row.pairs)
             ),
