@@ -90,8 +90,9 @@ replicate-quick: setup
 	$(BIN)/ablationlab run studies/validation-quick.toml --no-report
 	$(BIN)/ablationlab validate results/validation-quick
 
-# Every claim of the rules over some hundred kinds of study, against the rate that it may have.
+# Every claim of the rules over some hundred kinds of study, against the rate that it may have; and power in closed form.
 decisions: setup
+	$(BIN)/python benchmarks/power.py --check
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/decisions.py --jobs 2 --studies 800 --check
 
 # Attacks with counts (benchmarks/torture); SIZE = 0.2 makes a fifth of them.

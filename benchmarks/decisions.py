@@ -8,7 +8,7 @@ The same tables for any number of jobs: studies are drawn in chunks, each from a
 one. Rows that take long, and those in which something differs, are drawn less often; column *studies* says how often.
 
 A study here has a primary metric, a secondary, two guards, a stress regime in which the primary is asked too, and a
-hypothesis, as the shipped ones do. Its values are drawn (analysis/simulation.py); tests, families, gate, stability and rules
+hypothesis, as the shipped ones do. Its values are drawn (benchmarks/simulated.py); tests, families, gate, stability and rules
 are those that decide on real runs. SDs (of a paired difference) and effects are in smallest effects.
 
 Where nothing differs, a claim counts if it is made of any variant in any regime; *undecided* and *not measured* are shares of
@@ -37,13 +37,13 @@ import numpy as np
 from scipy import special, stats
 
 from ablationlab.analysis.dataset import Arm, Dataset, Value, absent
-from ablationlab.analysis.simulation import BASE, Instabilities, SimulatedTasks, World, analyze_to_stop, datasets
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import answer_of, gather
 from ablationlab.records.analysis import Absence, Analysis, RunStability, Seed
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
 from ablationlab.records.verdict import Answer
 from ablationlab.study.load import parse_study
+from simulated import BASE, Instabilities, SimulatedTasks, World, analyze_to_stop, datasets
 
 GALLERY: Final = Path(__file__).parents[1] / "docs/gallery"
 EFFECT: Final = 0.01

@@ -233,7 +233,7 @@ def plan(
 
 @dataclass(frozen=True)
 class SeedsNeeded(Found):
-    """Seeds, and items, that the registered smallest effects need. *power* has a row per registered comparison."""
+    """Seeds, and items, that the registered effects need with 80 % power. *power* has a row per registered comparison."""
 
     power: StudyPower
 
@@ -241,7 +241,7 @@ class SeedsNeeded(Found):
         return tuple(self.power.notes)
 
     def tables(self) -> tuple[Table, ...]:
-        from ablationlab.report.terminal.analysis import power_table
+        from ablationlab.report.terminal.power import power_table
 
         return (power_table(self.power),) if self.power.rows else ()
 

@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.text import Text
 
 from ablationlab.analysis import power_plans
-from ablationlab.analysis.decision_power import decision_power
-from ablationlab.analysis.simulation import Instabilities, World, analyze_to_stop, datasets, simulate
 from ablationlab.analysis.stability import spent_at_look, stability
-from ablationlab.report.terminal.power import answers_view
 from ablationlab.stats.families import gatekeep, planned_levels
+from simulated import Instabilities, World, analyze_to_stop, datasets
 
 from .builder import study
 
@@ -104,14 +101,14 @@ def test_false_claims_of_stability_over_all_looks_stay_below_alpha():
     assert claims / studies <= 0.05
 
 
-def test_power_simulates_the_looks_and_the_seeds_they_save():
-    made = sequential()
-    strong = simulate(made, World({"validation_loss": 0.03}, {"validation_loss": -0.2}), 12, np.random.default_rng(1))
-    null = simulate(made, World({"validation_loss": 0.2}), 12, np.random.default_rng(1))
-    assert strong.seeds < 12
-    assert strong.seeds < null.seeds <= 20
-    fixed_design = sequential(design=None)
-    assert simulate(fixed_design, World({"validation_loss": 0.03}), 3, np.random.default_rng(1)).seeds == 20
+def test_looks_save_seeds_where_an_effect_is_large():
+    def seeds(effect, sd=0.03):
+        world = World({"validation_loss": sd}, {"validation_loss": effect})
+        made = [len(analyze_to_stop(d).seeds) for d in datasets(sequential(), world, 12, np.random.default_rng(1))]
+        return np.mean(made)
+
+    assert seeds(-0.2) < 12
+    assert seeds(-0.2) < seeds(0.0, sd=0.2) <= 20
 
 
 def test_a_simulated_study_stops_where_its_look_says():
@@ -121,31 +118,6 @@ def test_a_simulated_study_stops_where_its_look_says():
     analysis = analyze_to_stop(dataset)
     assert analysis.look.stop
     assert len(analysis.seeds) == LOOKS[analysis.look.number - 1]
-
-
-def test_the_seeds_on_average_are_printed_for_studies_with_looks():
-    made = sequential()
-    found = decision_power(power_plans(made, sd=0.03), studies=5)
-    assert all(6 <= row.seeds <= 20 for row in found.effects)
-    headers = [
-        column.title for view in answers_view(made, found) if hasattr(view, "columns") for column in view.columns
-    ]
-    assert any("seeds on average" in str(header) for header in headers)
-
-
-@pytest.mark.parametrize(
-    ("seeds", "says"),
-    [
-        ({"selection_seeds": [201, 202, 203]}, "the most power that they can have"),
-        ({}, "the study's own learning rate"),
-    ],
-)
-def test_power_says_that_a_sweep_is_not_simulated(seeds, says):
-    made = study(criteria=[PRIMARY], sweep={"lr": [5e-4, 1e-3, 2e-3], **seeds})
-    found = decision_power(power_plans(made, sd=0.03), studies=1)
-    text = " ".join(str(view) for view in answers_view(made, found) if isinstance(view, Text))
-    assert f"The sweep is not simulated{'.' if seeds else ':'}" in text
-    assert says in text
 
 
 def test_an_arm_may_be_noisier_than_the_others():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, power_plans, read_results
-from ablationlab.analysis.power import most_power
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.settings import Criterion
+from ablationlab.report.terminal.power import shown_table, shown_view
 from ablationlab.stats import (
     detectable_effect,
     items_needed,
@@ -17,27 +17,26 @@ from ablationlab.stats import (
     sign_flip_test,
     tost_pairs_needed,
 )
+from ablationlab.stats.failures import pairs_without_failure
 
 from .builder import CRITERIA, build, study
 from .verdict.studies import study as made_up
 
 
 def test_an_assumed_sd_gives_the_textbook_numbers():
-    found = power_plans(study(), sd=0.05)
-    row = found.rows[0]
+    (row,) = power_plans(study(), sd=0.05).rows
     assert row.comparison.id == "validation_loss/default/layernorm:none"
-    assert row.plan.needed == {0.8: pairs_needed(1.0), 0.9: pairs_needed(1.0, power=0.9)}
-    assert row.plan.needed[0.8] == 10
-    assert row.plan.planned_detectable[0.8] == pytest.approx(1.682 * 0.05, rel=1e-3)
-    assert row.equivalence[0.8] == tost_pairs_needed(1.0)
-    assert found.detectable[0.8] == pytest.approx(1.682, abs=1e-3)
-    assert row.plan.planned_power == pytest.approx(paired_t_power(1.0, 5))
+    assert row.seeds == pairs_needed(1.0) == 10
+    assert row.same == tost_pairs_needed(1.0)
+    assert row.detectable == pytest.approx(1.682, abs=1e-3)
+    assert row.seen == pytest.approx(1.682 * 0.05, rel=1e-3)
+    assert row.limit == "seeds"
 
 
 def test_what_the_planned_seeds_see_is_at_the_registered_alpha():
-    asked = [{**CRITERIA[0], "alpha": 0.01}]
-    found = power_plans(study(criteria=asked), sd=0.05)
-    assert (found.alpha, found.detectable[0.8]) == (0.01, detectable_effect(5, power=0.8, alpha=0.01))
+    (row,) = power_plans(study(criteria=[{**CRITERIA[0], "alpha": 0.01}])).rows
+    assert (row.alpha, row.detectable) == (0.01, detectable_effect(5, alpha=0.01))
+    assert row.seen is row.limit is row.seeds is row.same is None  # no SD
 
 
 def test_power_is_that_of_the_registered_test():
@@ -54,17 +53,43 @@ def test_power_is_that_of_the_registered_test():
         for test in ("paired-t", "sign-flip")
     }
     t, sign_flip = (found.rows[0] for found in made.values())
-    assert t.plan.planned_power > 0.99
-    assert (sign_flip.plan.planned_power, sign_flip.plan.planned_detectable) == (0.0, None)
-    assert (t.plan.needed[0.8], sign_flip.plan.needed[0.8]) == (3, 7)
-    assert any("the seeds for sign-flip are the least" in note for note in made["sign-flip"].notes)
+    assert t.detectable < 3
+    assert sign_flip.detectable is sign_flip.seen is None
+    assert sign_flip.seen_by(7) == detectable_effect(7, alpha=0.025)
+    assert (t.seeds, sign_flip.seeds) == (3, 7)
+    assert any("the most power that sign-flip can have" in note for note in made["sign-flip"].notes)
 
 
 def test_no_sign_flip_test_has_more_power_than_is_printed():
     drawn = np.random.default_rng(0).normal(1.0, 1.0, (400, 9))
     shown = np.mean([sign_flip_test(row, rng=np.random.default_rng(0)).p <= 0.05 for row in drawn])
-    assert shown == pytest.approx(most_power("sign-flip", 1.0, 9, 0.05), abs=0.06)
-    assert shown <= most_power("sign-flip", 1.0, 9, 0.05) + 0.02
+    assert shown == pytest.approx(paired_t_power(1.0, 9), abs=0.06)
+    assert shown <= paired_t_power(1.0, 9) + 0.02
+
+
+def test_a_guard_sees_what_it_may_cost_and_failures_wait_for_so_many_seeds():
+    made = study(criteria=[*CRITERIA[:1], {"metric": "token_ece", "role": "guard", "margin": 0.02}])
+    found = power_plans(made, sd=0.01)
+    guard = next(row for row in found.rows if row.comparison.role == "guard")
+    assert (guard.effect, guard.alpha, guard.seeds) == (0.02, 0.05, pairs_needed(2.0))
+    assert found.failures == pairs_without_failure(0.2, alpha=0.025) == 18
+    assert power_plans(study(stability={"margin": 0.5})).failures == pairs_without_failure(0.5, alpha=0.025)
+
+
+def test_the_plan_has_a_row_for_all_that_see_the_same():
+    made = study(variants=["none", "layernorm", "rmsnorm"], criteria=CRITERIA[:1])
+    table = shown_table(power_plans(made))
+    assert [cell.text for cell in table.rows[0]][-2:] == ["2.05 SD", "seeds"]
+    assert len(table.rows) == 1
+    assert "stays open below 18 seeds" in " ".join(map(str, shown_view(power_plans(made), None)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"), [(300.0, "about 12 seeds: then it sees 0.81 SD"), (7200.0, "One more seed takes 2.0 h")]
+)
+def test_one_more_hour_buys_seeds(seconds, says):
+    made = study(variants=["none", "layernorm", "rmsnorm"], criteria=CRITERIA[:1])
+    assert says in str([*shown_view(power_plans(made), seconds)][-1])
 
 
 def test_the_family_shares_alpha():
@@ -74,12 +99,12 @@ def test_the_family_shares_alpha():
     assert [row.alpha for row in power_plans(one, sd=0.05).rows] == [0.05, 0.05]
 
 
-def test_a_pilot_gives_its_sd_and_a_conservative_number(tmp_path):
+def test_a_pilot_gives_its_sd(tmp_path):
     build(tmp_path, study(seeds=[1, 2, 3]))
     found = power_plans(study(), pilot=analyze(read_results(tmp_path)))
     row = found.rows[0]
     assert row.sd_from == "pilot, 3 pairs"
-    assert row.plan.needed_conservative[0.8] >= row.plan.needed[0.8]
+    assert row.seeds == pairs_needed(row.effect / row.sd)
     assert any("Seeds 1, 2, 3 are in the pilot too" in note for note in found.notes)
 
 

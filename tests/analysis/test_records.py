@@ -370,5 +370,5 @@ def test_power_is_reported_for_the_primary_metric(tmp_path):
     found = analyze(read_results(tmp_path))
     assert [part.comparison for part in found.power] == [PRIMARY]
     part = found.power[0]
-    assert part.detectable_80 == pytest.approx(1.6823 * part.delta_sd, rel=1e-3)
-    assert part.detectable_80 < part.detectable_90
+    assert part.detectable_80 == pytest.approx(1.6823 * part.sd, rel=1e-3)
+    assert part.limit == "seeds"

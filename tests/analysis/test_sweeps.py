@@ -16,6 +16,7 @@ from ablationlab.core.errors import MismatchError, StudyError
 from ablationlab.records.analysis import Absence, Analysis
 from ablationlab.records.run import Divergence, RunRecord
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.stats import pairs_needed
 
 from .builder import CRITERIA, HYPOTHESES, build, calm, seal_again, study
 
@@ -506,12 +507,9 @@ def test_planning_on_a_pilot_counts_what_its_rates_leave_in_doubt(tmp_path):
         power_plans(study(sweep=FINE, criteria=[criteria[0] | {"smallest_effect": effect}]), pilot)
         for effect in (doubt + 0.001, doubt / 2)
     )
-    sd = wide.rows[0].sd
-    assert (
-        wide.rows[0].plan.needed[0.8]
-        == power_plans(study(sweep=FINE, criteria=[criteria[0] | {"smallest_effect": 0.001}]), sd=sd)
-        .rows[0]
-        .plan.needed[0.8]
-    )
-    assert narrow.rows[0].plan is None
+    row, lost = wide.rows[0], narrow.rows[0]
+    assert row.seeds == pairs_needed(0.001 / row.sd)
+    assert row.seen == pytest.approx(row.detectable * row.sd + doubt)
+    assert row.limit == "doubt"
+    assert lost.sure is lost.seeds is lost.same is None
     assert any("closer rates" in note for note in narrow.notes)

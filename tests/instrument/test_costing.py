@@ -243,14 +243,16 @@ def test_fsdp_is_no_layout_for_a_study_with_probes(cli):
     assert [(one.kinds, one.gpus) for one in found.impossible if "[probes]" in one.why] == [("fsdp", 8)]
 
 
-def test_what_seeds_see_is_said_for_the_studys_number_of_tests_and_for_one(cli):
+def test_what_seeds_see_is_said_at_the_level_of_the_studys_tests(cli):
     _, out, _ = cli("plan", ROOT / "studies" / "embedding-norm-124m.toml", "--hardware", "8xh100")
     row = next(line for line in out.splitlines() if line.startswith("5 planned"))
-    seen = [detectable_effect(5, power=power, alpha=0.05 / 3) for power in (0.8, 0.9)] + [detectable_effect(5)]
-    assert [f"{value:.2f}" for value in seen] == row.replace("SD", "").split()[-3:]
-    assert "alpha 0.05 over the 3 registered tests of the primary metric's family, so 0.017" in " ".join(out.split())
+    assert row.replace("SD", "").split()[-1] == f"{detectable_effect(5, alpha=0.05 / 3):.2f}"
+    assert "power at level 0.017" in " ".join(out.split())
+    _, out, _ = cli("plan", ROOT / "studies" / "embedding-norm-124m.toml", "--hardware", "8xh100", "--sd", "0.01")
+    row = next(line for line in out.splitlines() if line.startswith("5 planned"))
+    assert float(row.split()[-1]) == pytest.approx(0.01 * detectable_effect(5, alpha=0.05 / 3), abs=5e-5)
     _, out, _ = cli("plan", ROOT / "studies" / "quick.toml", "--hardware", "8xh100", "--set", "criteria=[]")
-    assert "alpha 0.05, one test" in out
+    assert "power at level 0.050" in out
 
 
 @pytest.mark.parametrize(
@@ -345,7 +347,7 @@ def test_plan_for_hardware_prints_and_seals_nothing(cli, tmp_path):
         "GPU-hours",
         "Disk:",
         "budget",
-        f"{detectable_effect(5):.2f} SD",
+        "at an SD of 0.004",
         "Assumed",
     ):
         assert word in out

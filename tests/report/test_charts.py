@@ -266,7 +266,7 @@ def test_power_is_the_statistics_own(results: Results):
     at = next(row for row in lines if row["seeds"] == part.n)
     assert at["effect"] == pytest.approx(part.detectable_80)
     other = next(row for row in lines if row["seeds"] == 20)
-    assert other["effect"] == pytest.approx(detectable_effect(20, alpha=part.alpha) * part.delta_sd)
+    assert other["effect"] == pytest.approx(detectable_effect(20, alpha=part.alpha) * part.sd)
 
 
 def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Results):

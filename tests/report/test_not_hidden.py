@@ -134,8 +134,9 @@ def test_power_is_told_at_the_level_that_it_was_computed_at_and_with_the_doubt_o
     doubted = results.changed(analysis=analysis.model_copy(update={"comparisons": fitted}))
     assert "Of that, 0.080 nats/token is how far the fitted best rates may be off." in said(document_of([doubted], {}))
     assert "plus how far fitted best rates may be off" in power(doubted)[0].sentences[0]
-    assert "| fitted rates |" in power_table(doubted.analysis).markdown()
     part = analysis.power[0]
+    limited = part.model_copy(update={"limit": "doubt"})
+    assert "| doubt |" in power_table(analysis.model_copy(update={"power": (limited,)})).markdown()
     loose = by_id[part.comparison].model_copy(update={"correction": "benjamini-hochberg"})
     assert power_level(part.model_copy(update={"alpha": 0.05}), loose) == "0.050, uncorrected"
 

@@ -7,12 +7,12 @@ from statsmodels.stats.power import TTestPower
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import (
+    claim_power,
     detectable_effect,
     items_needed,
     paired_t_power,
     pairs_needed,
-    plan,
-    sd_interval,
+    pairs_to_decide,
     tost_pairs_needed,
     tost_power,
 )
@@ -76,37 +76,67 @@ def test_tost_pairs_needed_is_the_smallest_sufficient_number():
         tost_pairs_needed(0.5, effect=0.5)
 
 
-def test_sd_interval_is_chi_square():
-    result = sd_interval(2.0, 6, level=0.9)
-    assert result.low == pytest.approx(2 * np.sqrt(5 / stats.chi2.ppf(0.95, 5)))
-    assert result.high == pytest.approx(2 * np.sqrt(5 / stats.chi2.ppf(0.05, 5)))
-    pilot = sd_interval(1.0, 3)
-    assert (pilot.low, pilot.high) == pytest.approx((0.521, 6.285), abs=0.001)
+def shared(rng, studies, arms, n, effect):
+    """t of every arm against a baseline that all share, by the larger of its own and the mean variance."""
+    runs = rng.normal(0, np.sqrt(0.5), (studies, arms + 1, n))
+    costs = runs[:, 1:] - runs[:, :1] + effect
+    own = np.sort(costs.var(axis=2, ddof=1), axis=1)
+    mean = own[:, : arms - (arms >= 8 and n >= 5)].mean(axis=1)[:, None]
+    return costs.mean(axis=2) / np.sqrt(np.maximum(costs.var(axis=2, ddof=1), mean) / n)
 
 
-def test_sd_interval_covers():
-    sds = np.random.default_rng(4).normal(size=(3000, 4)).std(axis=1, ddof=1)
-    covered = np.mean([(i := sd_interval(sd, 4)).low <= 1.0 <= i.high for sd in sds])
-    assert covered == pytest.approx(0.95, abs=0.013)
+@pytest.mark.parametrize(("arms", "n", "effect"), [(4, 3, 3.0), (4, 5, 1.5), (7, 8, 1.2), (13, 5, 2.0), (13, 4, 2.0)])
+def test_power_under_a_shared_variance_is_that_of_simulated_studies(arms, n, effect):
+    alpha = 0.05 / arms
+    t = shared(np.random.default_rng(n), 4000, arms, n, effect)
+    rejected = np.mean(np.abs(t) > stats.t.ppf(1 - alpha / 2, 2 * (n - 1)))
+    assert paired_t_power(effect, n, alpha=alpha, arms=arms) == pytest.approx(rejected, abs=0.02)
 
 
-def test_plan_names_seeds_at_the_pilots_sd_and_at_its_upper_bound():
-    made = plan(0.01, 0.008, pilot_pairs=3, planned=5)
-    assert made.needed == {0.8: pairs_needed(1.25), 0.9: pairs_needed(1.25, power=0.9)}
-    assert made.needed_conservative == {power: pairs_needed(0.01 / made.sd.high, power=power) for power in (0.8, 0.9)}
-    assert made.needed_conservative[0.8] > made.needed[0.8]
-    assert made.needed_equivalence[0.8] == tost_pairs_needed(1.25)
-    assert made.planned_power == pytest.approx(paired_t_power(1.25, 5))
-    assert made.planned_detectable[0.8] == pytest.approx(detectable_effect(5) * 0.008)
+def test_shared_variances_never_cost_power_and_the_scoreboards_gain_is_that_of_the_protocol():
+    for arms, n in ((4, 3), (4, 8), (13, 5), (13, 20)):
+        alpha = 0.05 / arms
+        assert detectable_effect(n, alpha=alpha, arms=arms) < detectable_effect(n, alpha=alpha)
+    own, sharing = (paired_t_power(2.0, 5, alpha=0.05 / 13, arms=arms) for arms in (1, 13))
+    assert (own, sharing) == pytest.approx((0.32, 0.59), abs=0.01)
 
 
-def test_plan_from_an_assumed_sd_has_no_sd_interval():
-    made = plan(0.01, 0.008)
-    assert made.sd is made.needed_conservative is made.planned_power is made.planned_detectable is None
+@pytest.mark.parametrize(
+    ("n", "effect", "least", "doubt"), [(5, 2.0, 1.0, 0.0), (5, 1.5, 1.4, 0.3), (12, 0.8, 0.0, 0.2)]
+)
+def test_claim_power_is_the_share_that_is_shown_and_as_large_as_the_smallest_effect(n, effect, least, doubt):
+    x = np.random.default_rng(n).normal(effect, 1, (40_000, n))
+    mean, error = x.mean(axis=1), x.std(axis=1, ddof=1) / np.sqrt(n)
+    given = np.mean((mean - doubt > stats.t.ppf(0.975, n - 1) * error) & (mean >= least))
+    assert claim_power(effect, n, at_least=least, doubt=doubt) == pytest.approx(given, abs=0.01)
+
+
+def test_claim_power_without_a_least_size_is_the_power_of_the_test():
+    for n in (3, 6, 20):
+        assert claim_power(1.5, n) == pytest.approx(paired_t_power(1.5, n), abs=1e-3)
+        assert claim_power(1.5, n, alpha=0.0125, arms=4) == pytest.approx(
+            paired_t_power(1.5, n, alpha=0.0125, arms=4), abs=1e-3
+        )
+
+
+def test_seeds_to_decide_are_the_fewest_that_give_the_answer():
+    for effect, smallest, doubt in ((2.0, 1.0, 0.0), (-2.0, 1.0, 0.5), (1.1, 1.0, 0.0), (0.9, None, 0.1)):
+        n = pairs_to_decide(effect, smallest, doubt=doubt)
+        powers = [claim_power(abs(effect), k, at_least=smallest or 0.0, doubt=doubt) for k in (n - 1, n)]
+        assert powers[0] < 0.8 <= powers[1]
+    n = pairs_to_decide(0.4, 1.0, doubt=0.1)
+    assert tost_power(0.9, n - 1, effect=0.4) < 0.8 <= tost_power(0.9, n, effect=0.4)
+
+
+def test_what_no_number_of_seeds_decides_has_none():
+    assert pairs_to_decide(1.0, 1.0) is None  # at the smallest effect half of all estimates are below it
+    assert pairs_to_decide(1.05, 1.0, most=50) is None
+    assert pairs_to_decide(0.8, 1.0, doubt=0.3) is None
+    assert pairs_to_decide(1.2, 1.0, doubt=1.3) is None
+    assert pairs_to_decide(0.0, None) is None
 
 
 def test_an_effect_too_small_for_any_plan_is_said():
-    assert plan(1e-6, 1.0).needed == {0.8: None, 0.9: None}
     with pytest.raises(StatisticsError, match="more than 1000000 pairs"):
         pairs_needed(1e-6)
 
@@ -134,7 +164,7 @@ def test_items_needed_gives_mcnemars_test_the_power():
         (lambda: pairs_needed(0.0), "effect must not be 0"),
         (lambda: pairs_needed(1.0, power=1.0), "power must lie strictly between 0 and 1, got 1.0"),
         (lambda: detectable_effect(5, power=0.01), "power must be above alpha"),
-        (lambda: sd_interval(0.0, 5), "sd must be above 0, got 0.0"),
+        (lambda: paired_t_power(1.0, 5, arms=0), "arms must be a whole number of at least 1"),
         (lambda: items_needed(0.3, 0.2), "discordance must lie between"),
     ],
 )

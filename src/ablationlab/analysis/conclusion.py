@@ -11,7 +11,7 @@ from ablationlab.analysis.comparisons import RESAMPLES, compare_all
 from ablationlab.analysis.dataset import Dataset
 from ablationlab.analysis.interactions import interactions, with_simple_effects
 from ablationlab.analysis.looks import look_result
-from ablationlab.analysis.power import power_of, with_margin_pairs
+from ablationlab.analysis.power import power_of, with_seeds_to_keep
 from ablationlab.analysis.stability import stability
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.analysis import Analysis
@@ -43,14 +43,14 @@ def analyze(dataset: Dataset) -> Analysis:
         hypotheses=dataset.hypotheses,
         metrics={name: metric for name, metric in dataset.metrics.items() if name in used},
         resamples=RESAMPLES,
-        comparisons=tuple(comparisons if dataset.brief else map(with_margin_pairs, comparisons)),
+        comparisons=tuple(c if dataset.brief else with_seeds_to_keep(c, dataset) for c in comparisons),
         families=tuple(families),
         stability=stability(dataset, comparisons),
         sweep=dataset.sweep.model_copy(update={"comparisons": swept}) if dataset.sweep is not None else None,
         interactions=with_simple_effects(interactions(dataset), comparisons, dataset.baseline),
         readings=dataset.readings,
         noise=dataset.noise,
-        power=() if dataset.brief else power_of(comparisons, dataset.primary),
+        power=() if dataset.brief else power_of(comparisons, dataset),
         ledger=dataset.ledger,
         deviations=dataset.deviations,
         evaluation=dataset.evaluation,

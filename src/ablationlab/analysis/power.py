@@ -1,16 +1,16 @@
-"""Power: what a comparison's pairs could see, and before the runs, how many seeds and items the registered effects need.
+"""Power: what pairs of runs can show with 80 % power, before the runs and after them, and the seeds that would decide.
 
-In closed form for the paired t-test, since a number of seeds is what is looked for; `decision_power` simulates what the
-planned seeds then decide. No test of that level has more power on normal deltas, so for a registered sign-flip or
-Wilcoxon test it is the most that it can have, and 0 where its smallest p is above alpha.
+In closed form for the paired t-test, own variance or shared. No test of that level has more power on normal deltas, so for a
+registered sign-flip or Wilcoxon test it is the most that it can have, and none where its smallest p is above alpha.
+`benchmarks/power.py` compares it with simulated studies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Final, Literal
 
 from ablationlab.analysis.comparisons import PlannedComparison, chains_of, planned_comparisons
 from ablationlab.analysis.dataset import Arm, Dataset
@@ -19,68 +19,103 @@ from ablationlab.core.format import number, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import TUNED, Study, registered_alpha
+from ablationlab.records.settings import TUNED, Criterion, Study, registered_alpha
 from ablationlab.stats import (
-    PowerPlan,
     detectable_effect,
     items_needed,
-    paired_t_power,
     pairs_needed,
-    plan,
-    sd_interval,
+    pairs_to_decide,
     sign_flip_floor,
     tost_pairs_needed,
 )
+from ablationlab.stats.failures import pairs_without_failure
 from ablationlab.stats.families import planned_levels
 from ablationlab.study.checks import SIGN_TESTS
 from ablationlab.study.trainers import metrics_of
 
+#: What every plan and every number of seeds is for.
+POWER: Final = 0.8
+#: A number of seeds beyond so many times those at hand is none.
+OUT_OF_REACH: Final = 10
 #: What --sd may be: beyond these the noncentral t overflows, and no metric has such a spread.
 SMALLEST_SD: Final = 1e-9
 LARGEST_SD: Final = 1e9
 
 
-def power_of(comparisons: Iterable[Comparison], primary: str | None) -> tuple[Power, ...]:
+def power_of(comparisons: Iterable[Comparison], dataset: Dataset) -> tuple[Power, ...]:
     """What the primary comparisons could see; none without pairs, where deltas do not vary, or p cannot reach alpha."""
-    asked = [c for c in comparisons if c.metric == primary and c.design == "paired"]
+    asked = [c for c in comparisons if c.metric == dataset.primary and c.design == "paired"]
     return tuple(
-        _power(c, c.delta_sd) for c in asked if c.n >= 3 and c.delta_sd and can_show(c.test, c.n, alpha_per_test(c))
+        _power(c, c.delta_sd, _arms_in(dataset, c))
+        for c in asked
+        if c.n >= 3 and c.delta_sd and can_show(c.test, c.n, alpha_per_test(c))
     )
 
 
-def _power(comparison: Comparison, sd: float) -> Power:
-    alpha, effect = alpha_per_test(comparison), sure_effect(comparison)
-    upper = sd_interval(sd, comparison.n, level=0.6).high
-    seen = None if comparison.delta is None else abs(comparison.delta) - comparison.doubt
+def _power(comparison: Comparison, sd: float, arms: int) -> Power:
+    alpha = alpha_per_test(comparison)
+    seen = detectable_effect(comparison.n, power=POWER, alpha=alpha, arms=arms) * sd
     return Power(
         comparison=comparison.id,
         n=comparison.n,
-        delta_sd=sd,
+        sd=sd,
         smallest_effect=comparison.smallest_effect,
         alpha=alpha,
-        detectable_80=detectable_effect(comparison.n, power=0.8, alpha=alpha) * sd + comparison.doubt,
-        detectable_90=detectable_effect(comparison.n, power=0.9, alpha=alpha) * sd + comparison.doubt,
-        pairs_80=seeds_for(effect, sd, alpha, 0.8, comparison.test),
-        pairs_90=seeds_for(effect, sd, alpha, 0.9, comparison.test),
-        pairs_80_conservative=seeds_for(effect, upper, alpha, 0.8, comparison.test),
-        equivalence_pairs_80=seeds_for_equivalence(effect, sd, comparison.alpha, 0.8),
-        pairs_as_seen_80=seeds_for(seen, sd, alpha, 0.8, comparison.test) if seen is not None and seen > 0 else None,
+        arms=arms,
+        detectable_80=seen + comparison.doubt,
+        limit=_limit(seen, comparison.doubt),
+        decided_by=_decided_by(comparison, sd, alpha, arms),
     )
 
 
-def with_margin_pairs(comparison: Comparison) -> Comparison:
-    """A guard with the pairs that would show its margin kept."""
+def _limit(seen: float, doubt: float) -> Literal["seeds", "doubt"]:
+    """The larger part of the difference that is seen."""
+    return "doubt" if doubt > seen else "seeds"
+
+
+def _decided_by(comparison: Comparison, sd: float, alpha: float, arms: int) -> int | None:
+    """Seeds that decide with 80 % power, if the effect is as large as seen; None beyond ten times those at hand."""
+    if comparison.estimate is None or comparison.direction is None:
+        return None
+    pairs = pairs_to_decide(
+        comparison.estimate / sd,
+        None if comparison.smallest_effect is None else comparison.smallest_effect / sd,
+        doubt=comparison.doubt / sd,
+        power=POWER,
+        alpha=alpha,
+        arms=arms,
+        most=OUT_OF_REACH * comparison.n,
+    )
+    return None if pairs is None else _at_least(pairs, comparison.test, alpha)
+
+
+def with_seeds_to_keep(comparison: Comparison, dataset: Dataset) -> Comparison:
+    """A guard with the seeds that would show its margin kept with 80 % power, if the effect is as large as seen."""
     margin = comparison.margin if comparison.margin is not None else comparison.smallest_effect
-    if comparison.role != "guard" or comparison.cost is None or comparison.design == "unpaired":
+    cost, sd, seen = comparison.cost, comparison.delta_sd, comparison.loss()[0]
+    if comparison.role != "guard" or cost is None or comparison.design == "unpaired" or not sd or seen is None:
         return comparison
-    pairs = seeds_for(margin, comparison.delta_sd, comparison.alpha, 0.8, "paired-t")
-    return comparison.model_copy(update={"cost": comparison.cost.model_copy(update={"margin_pairs_80": pairs})})
+    room = (margin or 0.0) - seen - comparison.doubt
+    most = OUT_OF_REACH * comparison.n
+    pairs = (
+        pairs_to_decide(
+            room / sd, None, power=POWER, alpha=comparison.alpha, arms=_arms_in(dataset, comparison), most=most
+        )
+        if room > 0
+        else None
+    )
+    return comparison.model_copy(update={"cost": cost.model_copy(update={"kept_by": pairs})})
 
 
-def sure_effect(comparison: Comparison) -> float | None:
-    """The smallest effect less what fitted best rates may hide of it, or of a difference of 0; None where that is all."""
-    effect = comparison.smallest_effect
-    return None if effect is None or effect <= comparison.doubt else effect - comparison.doubt
+def _arms_in(dataset: Dataset, comparison: Comparison) -> int:
+    asked = (comparison.metric, comparison.regime, comparison.role)
+    criterion = next((c for c in dataset.criteria if (c.metric, c.regime, c.role) == asked), None)
+    return 1 if criterion is None else sharing(criterion, dataset.variants)
+
+
+def sharing(criterion: Criterion, variants: Sequence[str]) -> int:
+    """How many arms share the variance of one comparison."""
+    return len(variants) - 1 if getattr(criterion, "variance", "own") == "shared" else 1
 
 
 def alpha_per_test(comparison: Comparison) -> float:
@@ -94,61 +129,87 @@ def can_show(test: str, n: int, alpha: float) -> bool:
     return test not in SIGN_TESTS or sign_flip_floor(n) <= alpha
 
 
-def most_power(test: str, effect: float, n: int, alpha: float) -> float:
-    """Power of the paired t-test, which no other test exceeds; 0 where the registered one cannot reach alpha."""
-    return paired_t_power(effect, n, alpha=alpha) if can_show(test, n, alpha) else 0.0
-
-
-def _at_least(pairs: int | None, test: str, alpha: float) -> int | None:
+def _at_least(pairs: int, test: str, alpha: float) -> int:
     """So many pairs, or as many as the registered test needs to reach alpha."""
-    return None if pairs is None else next(n for n in count(pairs) if can_show(test, n, alpha))
-
-
-def seeds_for(effect: float | None, sd: float | None, alpha: float, power: float, test: str) -> int | None:
-    """Pairs to see *effect* with that power, at the least; None where no number can be given."""
-    if not effect or not sd:
-        return None
-    try:
-        return _at_least(pairs_needed(effect / sd, power=power, alpha=alpha), test, alpha)
-    except StatisticsError:
-        return None
-
-
-def seeds_for_equivalence(effect: float | None, sd: float | None, alpha: float, power: float) -> int | None:
-    """Pairs to show equivalence within +-effect when there is no difference; None where no number can be given."""
-    if not effect or not sd:
-        return None
-    try:
-        return tost_pairs_needed(effect / sd, power=power, alpha=alpha)
-    except StatisticsError:
-        return None
+    return next(n for n in count(pairs) if can_show(test, n, alpha))
 
 
 @dataclass(frozen=True)
 class PlannedPower:
-    """One registered comparison: *alpha* is what its test must stay below, after the correction, in the worst case."""
+    """One registered comparison: *alpha* is what its test must stay below, after the correction, in the worst case.
+
+    *effect*: the smallest effect, or a guard's margin. *arms*: so many share their variance. *doubt*: what the pilot's fitted
+    best rates may be off.
+    """
 
     comparison: PlannedComparison
     effect: float | None
     alpha: float
+    pairs: int
+    arms: int
     sd: float | None
     sd_from: str
-    plan: PowerPlan | None
-    equivalence: dict[float, int | None]
     items: int | None
     doubt: float = 0.0
-    """What the pilot's fitted best rates may be off; the plan is for the effect less that."""
+
+    @property
+    def detectable(self) -> float | None:
+        """What the planned seeds see, in SDs of the deltas; None where the test cannot reach alpha."""
+        return self.seen_by(self.pairs)
+
+    def seen_by(self, pairs: int) -> float | None:
+        """What so many seeds see."""
+        if pairs < 2 or not can_show(self.comparison.criterion.test, pairs, self.alpha):
+            return None
+        return detectable_effect(pairs, power=POWER, alpha=self.alpha, arms=self.arms)
+
+    @property
+    def seen(self) -> float | None:
+        """The same in the metric's unit, the doubt counted."""
+        return None if self.sd is None or self.detectable is None else self.detectable * self.sd + self.doubt
+
+    @property
+    def limit(self) -> Literal["seeds", "doubt"] | None:
+        """What the smallest difference that is seen is mostly made of; None where no SD is known."""
+        return None if self.seen is None else _limit(self.seen - self.doubt, self.doubt)
+
+    @property
+    def sure(self) -> float | None:
+        """The smallest effect less the doubt, in SDs; None where none is left."""
+        if self.effect is None or self.sd is None or self.effect <= self.doubt:
+            return None
+        return (self.effect - self.doubt) / self.sd
+
+    @property
+    def seeds(self) -> int | None:
+        """Seeds that see the smallest effect; None where no affordable number does."""
+        if self.sure is None:
+            return None
+        try:
+            pairs = pairs_needed(self.sure, power=POWER, alpha=self.alpha, arms=self.arms)
+        except StatisticsError:
+            return None
+        return _at_least(pairs, self.comparison.criterion.test, self.alpha)
+
+    @property
+    def same(self) -> int | None:
+        """Seeds that show a difference of 0 to be within the smallest effect."""
+        if self.sure is None:
+            return None
+        try:
+            return tost_pairs_needed(self.sure, power=POWER, alpha=self.comparison.criterion.alpha)
+        except StatisticsError:
+            return None
 
 
 @dataclass(frozen=True)
 class StudyPower:
-    """All registered comparisons of a study, and what to mind."""
+    """All registered comparisons of a study, and what to mind. *failures*: seeds without a failure that close that guard."""
 
     study: Study
     metrics: Mapping[str, Metric]
     rows: tuple[PlannedPower, ...]
-    alpha: float
-    detectable: dict[float, float] | None
+    failures: int
     notes: tuple[str, ...]
 
 
@@ -177,20 +238,15 @@ def power_plans(
     alphas = _alphas(asked)
     rows = [_row(planned, alphas[planned.id], study, pilot, sd, discordance) for planned in asked]
     notes += _about_rows(rows)
-    n, alpha = len(study.seeds), registered_alpha(study.criteria)
-    detectable = {p: detectable_effect(n, power=p, alpha=alpha) for p in (0.8, 0.9)} if n >= 2 else None
-    return StudyPower(study, metrics, tuple(rows), alpha, detectable, tuple(dict.fromkeys(notes)))
+    failures = pairs_without_failure(study.stability.margin, alpha=registered_alpha(study.criteria) / 2)
+    return StudyPower(study, metrics, tuple(rows), failures, tuple(dict.fromkeys(notes)))
 
 
 def _registered(study: Study, metrics: Mapping[str, Metric]) -> list[PlannedComparison]:
     """The registered comparisons, as the analysis will make them."""
-    dataset = Dataset.imagined(study, metrics, {arm: {} for arm in _arms(study)})
+    arms = [Arm(criterion.metric, None, criterion.regime, study.baseline) for criterion in study.criteria]
+    dataset = Dataset.imagined(study, metrics, {arm: {} for arm in arms})
     return [planned for planned in planned_comparisons(dataset) if planned.standing == "registered"]
-
-
-def _arms(study: Study) -> Iterable[Arm]:
-    for criterion in study.criteria:
-        yield Arm(criterion.metric, None, criterion.regime, study.baseline)
 
 
 def _alphas(asked: Sequence[PlannedComparison]) -> dict[str, float]:
@@ -225,67 +281,39 @@ def _row(
     discordance: float | None,
 ) -> PlannedPower:
     criterion = planned.criterion
-    spread, pairs, source, doubt = _spread(planned, pilot, assumed)
+    spread, source, doubt = _spread(planned, pilot, assumed)
     effect = criterion.smallest_effect
-    sure = effect - doubt if effect is not None and effect > doubt else None
-    seeds = len(study.own_seeds().get(planned.regime, study.seeds))
-    made = None
-    if sure is not None and spread is not None:
-        made = plan(sure, spread, pilot_pairs=pairs, planned=seeds if seeds >= 2 else None, alpha=alpha)
-        made = _for_test(made, criterion.test)
-    bound = sure / spread if sure is not None and spread is not None else None
+    if criterion.role == "guard" and criterion.margin is not None:
+        effect = criterion.margin
     return PlannedPower(
         comparison=planned,
         effect=effect,
         alpha=alpha,
+        pairs=len(study.own_seeds().get(planned.regime, study.seeds)),
+        arms=sharing(criterion, study.variants),
         sd=spread,
         sd_from=source,
-        plan=made,
-        equivalence={power: _equivalence(bound, power, criterion.alpha) for power in (0.8, 0.9)},
         items=_items(planned, effect, discordance, alpha),
         doubt=doubt,
     )
 
 
-def _for_test(made: PowerPlan, test: str) -> PowerPlan:
-    """The plan where the registered test must reach alpha, too."""
-
-    def needed(by_power: dict[float, int | None]) -> dict[float, int | None]:
-        return {power: _at_least(pairs, test, made.alpha) for power, pairs in by_power.items()}
-
-    shows = made.planned is None or can_show(test, made.planned, made.alpha)
-    return replace(
-        made,
-        needed=needed(made.needed),
-        needed_conservative=None if made.needed_conservative is None else needed(made.needed_conservative),
-        planned_power=made.planned_power if shows else 0.0,
-        planned_detectable=made.planned_detectable if shows else None,
-    )
-
-
-def _equivalence(bound: float | None, power: float, alpha: float) -> int | None:
-    try:
-        return None if bound is None else tost_pairs_needed(bound, power=power, alpha=alpha)
-    except StatisticsError:
-        return None
-
-
 def _items(planned: PlannedComparison, effect: float | None, discordance: float | None, alpha: float) -> int | None:
     """Items for McNemar's test, for metrics that are shares of items answered rightly."""
     metric = planned.metric
-    if discordance is None or effect is None or metric.unit != "1" or metric.direction != "higher":
+    if discordance is None or not effect or metric.unit != "1" or metric.direction != "higher":
         return None
     return items_needed(effect, discordance, alpha=alpha)
 
 
 def _spread(
     planned: PlannedComparison, pilot: Analysis | None, assumed: float | None
-) -> tuple[float | None, int | None, str, float]:
-    """SD of the differences, pairs it is from, where it is from, and the doubt of the pilot's fitted rates."""
+) -> tuple[float | None, str, float]:
+    """SD of the differences, where it is from, and the doubt of the pilot's fitted rates."""
     if assumed is not None:
-        return assumed, None, "assumed", 0.0
+        return assumed, "assumed", 0.0
     if pilot is None:
-        return None, None, "unknown", 0.0
+        return None, "unknown", 0.0
     same = [
         comparison
         for comparison in pilot.comparisons
@@ -297,10 +325,10 @@ def _spread(
     ]
     best = next((comparison for comparison in same if comparison.regime == planned.regime), same[0] if same else None)
     if best is None:
-        return None, None, "not in the pilot", 0.0
+        return None, "not in the pilot", 0.0
     where = "" if best.regime == planned.regime else f", regime {best.regime}"
     doubt = best.doubt if planned.regime == TUNED else 0.0
-    return best.delta_sd, best.n, f"pilot, {best.n} pairs{where}", doubt
+    return best.delta_sd, f"pilot, {best.n} pairs{where}", doubt
 
 
 def _about_pilot(study: Study, pilot: Analysis) -> list[str]:
@@ -310,9 +338,7 @@ def _about_pilot(study: Study, pilot: Analysis) -> list[str]:
         text = ", ".join(map(str, shared))
         notes.append(f"Seeds {text} are in the pilot too: what was planned on them should be tested on others.")
     if len(pilot.seeds) < 5:
-        notes.append(
-            f"An SD from {len(pilot.seeds)} pairs is a rough guess: plan with the conservative column (its 80 % upper bound)."
-        )
+        notes.append(f"An SD from {len(pilot.seeds)} pairs is a rough guess.")
     notes.append("The SD is that of the pilot's length and size; longer or larger runs have another.")
     return notes
 
@@ -322,7 +348,7 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
     for row in rows:
         if row.effect is None:
             notes.append(f"{row.comparison.metric.name}: no smallest_effect is registered, so no number can be given.")
-        elif row.doubt >= row.effect:
+        elif row.doubt and row.doubt >= row.effect:
             notes.append(
                 f"{row.comparison.id}: the pilot's rates leave {number(row.doubt)} in doubt, and the smallest effect is "
                 f"{number(row.effect)}. No number of seeds shows it: use closer rates."
@@ -331,13 +357,7 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
             unknown = "The SD of the deltas is unknown: give a pilot's results with --from, or assume one with --sd."
             notes.append(unknown if row.sd_from == "unknown" else f"{row.comparison.id}: its SD is not in the pilot.")
         elif (test := row.comparison.criterion.test) in SIGN_TESTS:
-            notes.append(
-                f"{row.comparison.metric.name}: the seeds for {test} are the least and its power the most that it can have; "
-                "what it shows is simulated below."
-            )
+            notes.append(f"{row.comparison.metric.name}: the most power that {test} can have, and the least seeds.")
         if row.comparison.regime == TUNED and not row.doubt:
-            notes.append(
-                "Tuned arms: how far the fitted best rates may be off is known after the sweep. Until then this is the most "
-                "power that it can have."
-            )
+            notes.append("Tuned arms: the doubt of their fitted best rates, known after the sweep, is not counted.")
     return notes

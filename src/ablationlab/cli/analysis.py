@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,13 +26,9 @@ from ablationlab.core.paths import did_you_mean_beside
 
 if TYPE_CHECKING:
     from ablationlab.analysis import Dataset
-    from ablationlab.analysis.simulation import Instabilities
-    from ablationlab.records.settings import Study
 
 #: Options that a results folder, judged by its own plan, does not take.
 TABLE = "For a table of your own runs"
-_MOST_STUDIES = 1_000_000
-_LARGEST_EFFECT = 1000  # in smallest effects
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[
     float | None,
@@ -294,13 +290,8 @@ def power(
     study: StudyFile,
     *,
     pilot: Annotated[
-        list[Path] | None,
-        Parameter(
-            name=["--from", "--pilot"],
-            negative="",
-            help="Results folder of a pilot, whose spread and instability are used. Give it again with a pilot of a "
-            "different length to see what more steps would gain.",
-        ),
+        Path | None,
+        Parameter(name=["--from", "--pilot"], help="Results folder of a pilot, whose spread is used."),
     ] = None,
     sd: Annotated[
         float | None,
@@ -312,58 +303,21 @@ def power(
             help="Assumed share of items that only one of two models gets right; gives the items that an accuracy needs."
         ),
     ] = None,
-    effects: Annotated[
-        list[float] | None,
-        Parameter(
-            name="--effect",
-            negative="",
-            help="True effect on the primary metric, in smallest effects; above 0 is better.",
-        ),
-    ] = None,
-    unstable: Annotated[
-        list[str] | None,
-        Parameter(
-            negative="", help="REGIME=BASELINE:VARIANT, the chances that a run breaks, such as short-memory=0.5:0.05."
-        ),
-    ] = None,
-    studies: Annotated[
-        int, Parameter(help="Simulated studies per row; 400 have a standard error of at most 2.5 points.")
-    ] = 400,
     set_: Set = None,
 ) -> int:
-    """Show how many seeds the registered effects need, and what the study will decide, by simulating it.
+    """Show what a study can show with 80 % power, and how many seeds its registered effects need.
 
-    The spread comes from a pilot (--from) or from your assumption (--sd). A pilot's SD is a rough estimate, so the table also
-    shows the seeds needed at its 80 % upper bound. Answers are simulated with the study's own rules, tests and
-    corrections, at true effects of -2 to 2 smallest effects unless --effect says otherwise.
+    The spread comes from a pilot (--from) or from your assumption (--sd); without either, differences are in SDs.
     """
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans
-    from ablationlab.analysis.decision_power import MULTIPLES, decision_power
     from ablationlab.pipeline import metrics_at, open_study
-    from ablationlab.report.terminal.analysis import power_view
-    from ablationlab.report.terminal.power import answers_view
+    from ablationlab.report.terminal.power import power_view
     from ablationlab.study.places import find_results
 
-    if not 1 <= studies <= _MOST_STUDIES:
-        raise AblationLabError(f"--studies {studies}: must be between 1 and {_MOST_STUDIES}")
-    for effect in effects or ():
-        if not abs(effect) <= _LARGEST_EFFECT:
-            raise AblationLabError(f"--effect {effect}: must be between -{_LARGEST_EFFECT} and {_LARGEST_EFFECT}")
     resolved, results = open_study(study, overrides=set_ or ())
-    pilots = [compute(_pilot(find_results(path))) for path in pilot or ()]
-    spread, other_lengths = pilots[0] if pilots else None, pilots[1:]
-    plans = power_plans(resolved, spread, sd, discordance, metrics_at(resolved, results))
-    chances = instabilities(resolved, unstable or ())
-    simulated = decision_power(
-        plans,
-        pilot=spread,
-        other_lengths=other_lengths,
-        unstable=chances,
-        multiples=effects or MULTIPLES,
-        studies=studies,
-    )
-    Printer().parts(*power_view(plans), *answers_view(resolved, simulated))
+    spread = compute(_pilot(find_results(pilot))) if pilot is not None else None
+    Printer().parts(*power_view(power_plans(resolved, spread, sd, discordance, metrics_at(resolved, results))))
     return 0
 
 
@@ -378,26 +332,6 @@ def _pilot(results: Path) -> Dataset:
             "spread with --sd"
         )
     return dataset
-
-
-def instabilities(study: Study, given: Sequence[str]) -> dict[str, Instabilities]:
-    """REGIME=BASELINE:VARIANT, several times."""
-    from ablationlab.analysis.simulation import Instabilities
-
-    chances = {}
-    for text in given:
-        regime, _, shares = text.partition("=")
-        try:
-            baseline, variant = (float(share) for share in shares.split(":"))
-        except ValueError:
-            baseline = variant = -1.0
-        if regime not in study.regime_names() or not (0 <= baseline <= 1 and 0 <= variant <= 1):
-            names = ", ".join(study.regime_names())
-            raise AblationLabError(
-                f"--unstable {text}: expected REGIME=BASELINE:VARIANT with two chances from 0 to 1; regimes: {names}"
-            )
-        chances[regime] = Instabilities(baseline, variant, diverge=True)
-    return chances
 
 
 def compare(

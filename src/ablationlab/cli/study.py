@@ -73,15 +73,16 @@ def plan(
     sd: Annotated[
         float | None,
         Positive,
-        Parameter(group=ELSEWHERE, help="Assumed SD of the deltas, for the power of the primary criterion."),
+        Parameter(group=ELSEWHERE, help="Assumed SD of the deltas: what seeds see is then in the metric's unit."),
     ] = None,
 ) -> int:
     """Resolve and validate a study, print what it will do and cost, and seal it in plan.lock.
 
-    Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a training step or
-    a matrix product timed here) and the disk space. A sealed plan is never changed: `run` trains exactly what is in it.
-    With --hardware nothing is sealed, fetched or timed; it prints FLOPs, GPU-hours, memory per GPU by parallel layout, disk,
-    cost, and what seeds cost and detect, for h100, h200, a100-80, a100-40 (or a100), l4, 4090 and t4.
+    Prints every arm and run with parameters, tokens and matrix-product FLOPs, what the planned seeds can show, the estimated
+    time (from a training step or a matrix product timed here) and the disk space. A sealed plan is never changed: `run`
+    trains exactly what is in it. With --hardware nothing is sealed, fetched or timed; it prints FLOPs, GPU-hours, memory per
+    GPU by parallel layout, disk, cost, and what seeds cost and detect, for h100, h200, a100-80, a100-40 (or a100), l4, 4090
+    and t4.
     """
     from ablationlab.pipeline import open_study
     from ablationlab.study.code import study_code
@@ -96,10 +97,12 @@ def plan(
             raise AblationLabError(
                 f"--{name} belongs to --hardware: ablationlab plan STUDY --hardware 64xh100 --{name} ..."
             )
-    from ablationlab.instrument.costing.estimate import estimate
+    from ablationlab.analysis import power_plans
+    from ablationlab.instrument.costing.estimate import estimate, seed_seconds
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Deposit, Plan
     from ablationlab.report.designs import design_lines
+    from ablationlab.report.terminal.power import shown_view
     from ablationlab.report.terminal.study import own_trainer_summary, plan_summary, plan_tables
     from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
@@ -123,11 +126,14 @@ def plan(
     with study_code(resolved, results):
         cost = estimate(sealed, count) if resolved.trainer is None else None
         warnings = study_warnings(resolved)
+        shown = power_plans(resolved)
     if cost is not None and (told := long_notice(cost, study)):
         printer.text(f"{told}\n")
     for part in plan_tables(sealed):
         printer.console.print(part)
         printer.line()
+    printer.parts(*shown_view(shown, None if cost is None else seed_seconds(sealed, cost)))
+    printer.line()
     printer.text(own_trainer_summary(sealed, count) if cost is None else plan_summary(sealed, cost, count))
     if assumed := assumptions(resolved):
         printer.text(f"Assumed, since the study file does not say: {assumed}.")

@@ -183,7 +183,9 @@ class CostRecord(StoredValue):
     *claim*: that for which they speak more. *better* and *worse*: the mean that each rests on. *low*, *high*: the interval at
     1 - alpha, by its own variance, lost runs counted; null where a claim is out of reach. *same*: two one-sided tests show it
     to lie within the smallest effect. *lost*: seeds that the variant alone lost, *lost_by_reference* those of the reference;
-    *far_out*: finite runs that count as lost in the claim. *slack*: what two numbers may differ by and be equal.
+    *far_out*: finite runs that count as lost in the claim. *slack*: what two numbers may differ by and be equal. *kept_by*:
+    seeds that would show a guard's margin kept with 80 % power if the effect is as large as seen; null beyond ten times those
+    at hand.
     """
 
     claim: Literal["better", "worse"] | None
@@ -196,7 +198,7 @@ class CostRecord(StoredValue):
     lost_by_reference: tuple[Seed, ...] = ()
     far_out: tuple[Seed, ...] = ()
     slack: float = 0.0
-    margin_pairs_80: int | None = None  # would show that a guard's margin is kept, if the variant costs nothing
+    kept_by: int | None = None
 
 
 class Comparison(StoredValue):
@@ -362,20 +364,22 @@ class Family(StoredValue):
 
 
 class Power(StoredValue):
-    """What these pairs could detect, and how many would detect the registered effect, from the observed SD of deltas."""
+    """What these pairs see with 80 % power, at the observed SD of deltas.
+
+    *limit*: what `detectable_80` is mostly made of, the seeds' part or the doubt of fitted rates. *decided_by*: seeds to
+    decide with 80 % power if the effect is as large as seen; null where that is more than ten times those at hand. *arms*: so
+    many share their variance.
+    """
 
     comparison: str
     n: int
-    delta_sd: float
+    sd: float
     smallest_effect: float | None
     alpha: float
+    arms: int = 1
     detectable_80: float
-    detectable_90: float
-    pairs_80: int | None
-    pairs_90: int | None
-    pairs_80_conservative: int | None
-    equivalence_pairs_80: int | None
-    pairs_as_seen_80: int | None  # would show a difference as large as the one seen
+    limit: Literal["seeds", "doubt"]
+    decided_by: int | None
 
 
 class LedgerInput(StrEnum):
@@ -988,7 +992,7 @@ class Analysis(SealedRecord):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
-    VERSION: ClassVar[int] = 7
+    VERSION: ClassVar[int] = 8
     MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     question: str

@@ -19,7 +19,6 @@ from ablationlab.stats.results import (
     Gain,
     Interval,
     PairedComparison,
-    PowerPlan,
     PValue,
     Sensitivity,
 )
@@ -53,12 +52,12 @@ if TYPE_CHECKING:
         sensitivity,
     )
     from ablationlab.stats.power import (
+        claim_power,
         detectable_effect,
         items_needed,
         paired_t_power,
         pairs_needed,
-        plan,
-        sd_interval,
+        pairs_to_decide,
         tost_pairs_needed,
         tost_power,
     )

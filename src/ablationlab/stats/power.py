@@ -1,11 +1,13 @@
-"""How many seeds: power of the paired t-test and of TOST, and what a pilot's SD is worth.
+"""How many seeds: power of the paired t-test, of the same with a shared variance, and of TOST.
 
-Effects are in units of the standard deviation of the delta (d_z). Power is exact for normal deltas.
+Effects are in units of the standard deviation of the delta (d_z). Power is exact for normal deltas; under a shared variance
+it is the mean over fixed draws of the arms' variances, exact given each of them (`benchmarks/power.py` simulates it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -14,36 +16,42 @@ from scipy import optimize, special
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, count, fraction, number, positive
 from ablationlab.stats._noncentral import legendre, noncentral_t_cdf
-from ablationlab.stats.results import PowerPlan, StandardDeviation
 
 #: No plan asks for more seeds than this; beyond it the answer is "no affordable number".
 MOST_PAIRS: Final = 1_000_000
+#: Draws of the variances of arms that share one: the error of a power is at most 0.3 points.
+DRAWS: Final = 4096
+#: From so many arms and pairs on, the largest arm is left out of the mean variance.
+TRIMMED_ARMS, TRIMMED_PAIRS = 8, 5
 
 
-def paired_t_power(effect: float, n: int, *, alpha: float = 0.05) -> float:
-    """P(|T| > t_crit), T noncentral t with n - 1 degrees of freedom and noncentrality effect * sqrt(n)."""
+def paired_t_power(effect: float, n: int, *, alpha: float = 0.05, arms: int = 1) -> float:
+    """P(|T| > t_crit), T noncentral t with n - 1 degrees of freedom and noncentrality effect * sqrt(n).
+
+    *arms*: so many variants, this one among them, share their variance.
+    """
     effect, n, alpha = number("effect", effect), count("n", n, minimum=2), fraction("alpha", alpha)
-    return _t_power(abs(effect), n, alpha)
+    return _power(abs(effect), n, alpha, count("arms", arms, minimum=1))
 
 
-def pairs_needed(effect: float, *, power: float = 0.8, alpha: float = 0.05) -> int:
+def pairs_needed(effect: float, *, power: float = 0.8, alpha: float = 0.05, arms: int = 1) -> int:
     """Smallest number of pairs (at least 3) at which the two-sided paired t-test has that power."""
     effect, power, alpha = _nonzero(effect), fraction("power", power), fraction("alpha", alpha)
-    found = _smallest(lambda n: _t_power(abs(effect), n, alpha), power)
+    found = _smallest(lambda n: _power(abs(effect), n, alpha, arms), power)
     if found is None:
         raise StatisticsError(f"effect {effect!r} needs more than {MOST_PAIRS} pairs for power {power}")
     return found
 
 
-def detectable_effect(n: int, *, power: float = 0.8, alpha: float = 0.05) -> float:
+def detectable_effect(n: int, *, power: float = 0.8, alpha: float = 0.05, arms: int = 1) -> float:
     """Effect, in SDs of the delta, that n pairs detect with that power: 3.26, 1.68, 1.00 at n = 3, 5, 10."""
     n, power, alpha = count("n", n, minimum=2), fraction("power", power), fraction("alpha", alpha)
     if power <= alpha:
         raise StatisticsError(f"power must be above alpha = {alpha}, got {power!r}")
     high = 1.0
-    while _t_power(high, n, alpha) < power:
+    while _power(high, n, alpha, arms) < power:
         high *= 2
-    root: float = optimize.brentq(lambda d: _t_power(d, n, alpha) - power, 0.0, high, xtol=1e-12)
+    root: float = optimize.brentq(lambda d: _power(d, n, alpha, arms) - power, 0.0, high, xtol=1e-12)
     return float(root)
 
 
@@ -70,55 +78,48 @@ def tost_pairs_needed(bound: float, *, effect: float = 0.0, power: float = 0.8, 
     return found
 
 
-def sd_interval(sd: float, n: int, *, level: float = 0.95) -> StandardDeviation:
-    """How well n pairs know the SD of the delta (normal deltas): within a factor of 0.52 to 6.3 at n = 3."""
-    sd, n, level = positive("sd", sd), count("n", n, minimum=2), fraction("level", level)
-    freedom = n - 1
-    low, high = (
-        sd * float(np.sqrt(freedom / special.chdtri(freedom, tail))) for tail in ((1 - level) / 2, (1 + level) / 2)
-    )
-    return StandardDeviation(sd, n, low, high, level)
+def claim_power(
+    effect: float, n: int, *, at_least: float = 0.0, doubt: float = 0.0, alpha: float = 0.05, arms: int = 1
+) -> float:
+    """P(T is beyond t_crit on the side of *effect*, and the estimate is *at_least* so large): the power of *better*.
 
-
-def plan(
-    effect: float,
-    sd: float,
-    *,
-    pilot_pairs: int | None = None,
-    planned: int | None = None,
-    powers: Sequence[float] = (0.8, 0.9),
-    alpha: float = 0.05,
-    level: float = 0.6,
-) -> PowerPlan:
-    """Seeds needed to see *effect* (in the metric's units) when the deltas have that *sd*.
-
-    With *pilot_pairs* the SD comes from that many pilot pairs and is itself uncertain; *level* 0.6 makes the
-    conservative SD its 80 % upper bound (Browne 1995). needed_equivalence is for TOST within +-effect at a
-    true difference of zero.
+    *doubt*: what the mean is taken to be less, in the test alone. All in SDs of the delta.
     """
-    effect, sd, alpha = positive("effect", abs(effect)), positive("sd", sd), fraction("alpha", alpha)
-    interval = None if pilot_pairs is None else sd_interval(sd, pilot_pairs, level=level)
-    targets = [fraction("powers", power) for power in powers]
+    root, freedom = float(np.sqrt(n)), n - 1
+    if arms == 1:
+        scale, (nodes, weights) = 1 / np.sqrt(freedom), legendre()
+        lower, upper = (_chi_quantile(tail, freedom) for tail in (1e-15, 1 - 1e-15))
+        x = lower + (upper - lower) * (nodes + 1) / 2
+        errors, weights = x * scale, weights * _chi_density(x, freedom) * (upper - lower) / 2
+    else:
+        freedom, errors = 2 * freedom, _shared_errors(arms, n).ravel()
+        weights = np.full(errors.size, 1 / errors.size)
+    least = np.maximum(at_least, doubt + special.stdtrit(freedom, 1 - alpha / 2) * errors / root)
+    return float(np.clip((weights * special.ndtr(root * (effect - least))).sum(), 0.0, 1.0))
 
-    def needed(power_at: Callable[[int], float]) -> dict[float, int | None]:
-        return {target: _smallest(power_at, target) for target in targets}
 
-    def of_t(spread: float) -> dict[float, int | None]:
-        return needed(lambda n: _t_power(effect / spread, n, alpha))
+def pairs_to_decide(
+    effect: float,
+    smallest: float | None,
+    *,
+    doubt: float = 0.0,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    arms: int = 1,
+    most: int = MOST_PAIRS,
+) -> int | None:
+    """Fewest pairs that give *better* (from the smallest effect on) or *same* (below it) with that power; None beyond *most*.
 
-    detectable = {p: detectable_effect(planned, power=p, alpha=alpha) * sd for p in targets} if planned else None
-    return PowerPlan(
-        effect=effect,
-        assumed_sd=sd,
-        alpha=alpha,
-        sd=interval,
-        needed=of_t(sd),
-        needed_conservative=of_t(interval.high) if interval else None,
-        needed_equivalence=needed(lambda n: _tost_power(effect / sd, n, 0.0, alpha)),
-        planned=planned,
-        planned_power=paired_t_power(effect / sd, planned, alpha=alpha) if planned else None,
-        planned_detectable=detectable,
-    )
+    *effect*: the true difference, as *smallest* and *doubt* in SDs of the delta.
+    """
+    size = abs(effect)
+    if smallest is not None and size < smallest:
+        bound = smallest - doubt
+        return None if size >= bound else _smallest(lambda n: _tost_power(bound, n, size, alpha), power, most)
+    least = smallest or 0.0
+    if size <= max(least, doubt):
+        return None
+    return _smallest(lambda n: claim_power(size, n, at_least=least, doubt=doubt, alpha=alpha, arms=arms), power, most)
 
 
 def items_needed(difference: float, discordance: float, *, power: float = 0.8, alpha: float = 0.05) -> int:
@@ -131,6 +132,30 @@ def items_needed(difference: float, discordance: float, *, power: float = 0.8, a
     z_alpha, z_power = _z(alpha, power)
     root = z_alpha * np.sqrt(q) + z_power * np.sqrt(q - difference**2)
     return int(np.ceil((root / difference) ** 2))
+
+
+def _power(effect: float, n: int, alpha: float, arms: int) -> float:
+    if arms == 1:
+        return _t_power(effect, n, alpha)
+    reach = special.stdtrit(2 * (n - 1), 1 - alpha / 2) * _shared_errors(arms, n)
+    shift = effect * np.sqrt(n)
+    return float((special.ndtr(shift - reach) + special.ndtr(-shift - reach)).mean())
+
+
+@lru_cache(maxsize=256)
+def _shared_errors(arms: int, n: int) -> FloatArray:
+    """Standard errors of n pairs, in units of the true one: the larger of an arm's own and of all arms' mean variance.
+
+    Every arm of every draw is one. Costs of two arms correlate at 0.5 through the baseline's runs, so a sum of squares is
+    noncentral chi-square given that of the baseline.
+    """
+    rng = np.random.default_rng([arms, n])
+    baseline = rng.chisquare(n - 1, (DRAWS, 1))
+    variances = rng.noncentral_chisquare(n - 1, np.broadcast_to(baseline, (DRAWS, arms))) / (2 * (n - 1))
+    total, pooled = variances.sum(axis=1), arms
+    if arms >= TRIMMED_ARMS and n >= TRIMMED_PAIRS:
+        total, pooled = total - variances.max(axis=1), arms - 1
+    return np.asarray(np.sqrt(np.maximum(variances, (total / pooled)[:, None])))
 
 
 def _t_power(effect: float, n: int, alpha: float) -> float:
@@ -163,13 +188,13 @@ def _chi_density(x: FloatArray, freedom: int) -> FloatArray:
     return np.asarray(np.exp(constant + special.xlogy(freedom - 1, x) - x**2 / 2))
 
 
-def _smallest(power_at: Callable[[int], float], power: float) -> int | None:
-    """Smallest n >= 3 with that power, by doubling and bisection; None beyond MOST_PAIRS."""
+def _smallest(power_at: Callable[[int], float], power: float, most: int = MOST_PAIRS) -> int | None:
+    """Smallest n >= 3 with that power, by doubling and bisection; None beyond *most*."""
     low, high = 2, 3
     while power_at(high) < power:
-        if high >= MOST_PAIRS:
+        if high >= most:
             return None
-        low, high = high, min(2 * high, MOST_PAIRS)
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if power_at(middle) >= power else (middle, high)

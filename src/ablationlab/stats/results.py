@@ -448,35 +448,3 @@ class DifferenceOfMeans(StatisticalResult):
     def holds_zero(self) -> bool | None:
         """Whether no difference is within the interval; None where there is none."""
         return None if self.low is None or self.high is None else self.low <= 0.0 <= self.high
-
-
-@dataclass(frozen=True)
-class StandardDeviation(StatisticalResult):
-    """A sample SD and its chi-square interval: sd sqrt(f / chi2_(1-alpha/2)), sd sqrt(f / chi2_(alpha/2))."""
-
-    sd: float
-    n: int
-    low: float
-    high: float
-    level: float
-
-
-@dataclass(frozen=True)
-class PowerPlan(StatisticalResult):
-    """Seeds for one registered effect, at the assumed SD and, after a pilot, at the SD's upper bound.
-
-    needed and needed_conservative map a power to a number of pairs (None: more than a million). *sd* is the
-    interval of the pilot's SD, None where the SD was assumed. The conservative numbers use its upper end:
-    the SD is below it with probability (1 + level) / 2.
-    """
-
-    effect: float
-    assumed_sd: float
-    alpha: float
-    sd: StandardDeviation | None
-    needed: dict[float, int | None]
-    needed_conservative: dict[float, int | None] | None
-    needed_equivalence: dict[float, int | None]
-    planned: int | None
-    planned_power: float | None
-    planned_detectable: dict[float, float] | None

@@ -9,7 +9,6 @@ import pytest
 
 from ablationlab.analysis import analyze
 from ablationlab.analysis.dataset import Arm
-from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence
 from ablationlab.analysis.verdict import decide
 
 from .studies import LOSS, dataset, deltas
@@ -28,15 +27,13 @@ def in_doubt(doubt: float, mean: float = -0.7 * EFFECT):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5])
-def test_power_is_that_of_the_effect_less_the_doubt(share):
+def test_what_is_seen_counts_the_doubt(share):
     doubt = share * EFFECT
     analysis, comparison, _ = in_doubt(doubt)
     assert comparison.doubt == pytest.approx(doubt)
-    sure, sd, alpha = EFFECT - doubt, comparison.delta_sd, alpha_per_test(comparison)
     power, clear = analysis.power[0], in_doubt(0.0)[0].power[0]
-    assert power.pairs_80 == seeds_for(sure, sd, alpha, 0.8, "paired-t")
-    assert power.equivalence_pairs_80 == seeds_for_equivalence(sure, sd, comparison.alpha, 0.8)
     assert power.detectable_80 == pytest.approx(clear.detectable_80 + doubt)
+    assert power.limit == ("doubt" if doubt > clear.detectable_80 else "seeds")
     assert power.smallest_effect == EFFECT
 
 
@@ -44,7 +41,8 @@ def test_power_is_that_of_the_effect_less_the_doubt(share):
 def test_a_doubt_of_more_than_half_the_effect_is_what_is_lacking(share, lack):
     analysis, _, verdict = in_doubt(share * EFFECT)
     assert verdict.lacks == (lack,)
-    assert (analysis.power[0].pairs_80 is None) == (share > 1)
+    # Seen is 0.7 of the smallest effect: *same* takes a doubt below 0.3 of it.
+    assert analysis.power[0].decided_by is None
 
 
 def test_p_within_the_doubt_is_exactly_one():

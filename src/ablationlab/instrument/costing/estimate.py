@@ -14,6 +14,8 @@ from ablationlab.records.plan import Plan, PlannedRun
 if TYPE_CHECKING:
     import torch
 
+    from ablationlab.records.settings import Study
+
 # Share of a device's matrix rate that training reaches; used only where a step is too long to be timed.
 EFFICIENCY = {"cpu": 0.55, "cuda": 0.30}
 # A step predicted to be shorter than this is timed instead of predicted.
@@ -42,6 +44,20 @@ class Estimate:
     @property
     def seconds(self) -> float:
         return self.training_seconds + self.scoring_seconds
+
+
+def seed_seconds(plan: Plan, cost: Estimate) -> float | None:
+    """What one more seed of every arm takes, at every rate of a sweep that it judges."""
+    own = [run for run in plan.runs if run.role == "compared" or judges(plan.study, run)]
+    if not own:
+        return None
+    flops, every = (sum(run.budget.matmul_flops for run in runs) for runs in (own, plan.runs))
+    return cost.seconds * flops / every / len({run.seed for run in own})
+
+
+def judges(study: Study, run: PlannedRun) -> bool:
+    """Whether a seed more would be one such run more of the sweep."""
+    return study.sweep is not None and study.sweep.seeds is None and run.seed in study.seeds
 
 
 def estimate(plan: Plan, workers: int) -> Estimate:

@@ -14,6 +14,7 @@ from ablationlab.core.grouping import grouped
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
 from ablationlab.instrument.costing.disk import Spread, study_bytes
+from ablationlab.instrument.costing.estimate import judges
 from ablationlab.instrument.costing.hardware import START_SECONDS, Accelerator, Hardware
 from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
 from ablationlab.model.machine import Precision
@@ -206,7 +207,7 @@ def _row(
         seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus)) + START_SECONDS
         stacks = ceil(len(group.runs) / layout.runs)
         gpu_seconds += seconds * layout.gpus * stacks
-        own = sum(run.role == "compared" or _judges(study, run) for run in group.runs) / len(study.seeds)
+        own = sum(run.role == "compared" or judges(study, run) for run in group.runs) / len(study.seeds)
         seed_seconds += seconds * layout.gpus * own / layout.runs
         wall += seconds * ceil(stacks / max(1, hardware.count // layout.gpus))
     assert shown is not None
@@ -215,11 +216,6 @@ def _row(
     at_once = max(1, hardware.count // layout.gpus) * layout.runs
     most = study_bytes(study, runs, at_once, spread).most
     return LayoutCost(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most, change)
-
-
-def _judges(study: Study, run: PlannedRun) -> bool:
-    """Whether a seed more would be one such run more of the sweep."""
-    return study.sweep is not None and study.sweep.seeds is None and run.seed in study.seeds
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from ablationlab.instrument.validation.records import (
 )
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.verdict import Verdict
-from ablationlab.stats import cohens_d_z, paired_t_power, plan
+from ablationlab.stats import cohens_d_z, paired_t_power
 
 
 def validate(folder: Path, pairs: int = 5) -> Validation:
@@ -126,11 +126,7 @@ def _dose(dose: Dose, base: float, pairs: int) -> DoseRates:
     injected = dose.lr != base
     planned, low, high = alpha, alpha, alpha
     if injected:
-        asked = plan(
-            abs(calibration.mean), calibration.sd, pilot_pairs=calibration.n, planned=pairs, alpha=alpha
-        ).planned_power
-        assert asked is not None
-        planned = asked
+        planned = paired_t_power(calibration.mean / calibration.sd, pairs, alpha=alpha)
         low, high = _ends(calibration, pairs, alpha)
     detected = counted(comparison.outcome in SIGNIFICANT for comparison in comparisons)
     expected = "worse" if (calibration.mean > 0) == (comparisons[0].direction == "lower") else "better"

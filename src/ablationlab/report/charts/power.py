@@ -64,7 +64,7 @@ def power(results: Results) -> tuple[Figure, ...]:
                 {
                     **where,
                     "seeds": n,
-                    "effect": detectable_effect(n, power=0.8, alpha=part.alpha) * part.delta_sd + comparison.doubt,
+                    "effect": detectable_effect(n, alpha=part.alpha, arms=part.arms) * part.sd + comparison.doubt,
                 }
                 for n in reach
                 if n <= max(30, 2 * part.n)

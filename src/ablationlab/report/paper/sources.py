@@ -168,7 +168,7 @@ class Sources:
 _NEVER = frozenset({"schema_version"})
 #: What a number counts, by the word behind it -> the fields that hold such counts.
 _UNITS: Mapping[str, frozenset[str]] = {
-    "pairs?\\b": frozenset({"n", "pairs", "planned_pairs", "pairs_80", "checked_pairs"}),
+    "pairs?\\b": frozenset({"n", "pairs", "planned_pairs", "decided_by", "checked_pairs"}),
     "tests?\\b": frozenset({"family_size"}),
     "comparisons of stability": frozenset({"places"}),
 }

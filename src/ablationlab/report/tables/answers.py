@@ -9,7 +9,7 @@ from ablationlab.analysis.wording import difference_of
 from ablationlab.core.format import DASH, count, level, part
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Seed
-from ablationlab.records.verdict import Answer, Standing, VariantVerdict, Verdict
+from ablationlab.records.verdict import FAILURES, Answer, Guard, Lack, Standing, VariantVerdict, Verdict
 from ablationlab.report.table import Cell, Column, Table, Tone
 
 TONES: Final[dict[Answer, Tone]] = {
@@ -22,6 +22,10 @@ TONES: Final[dict[Answer, Tone]] = {
 
 #: More seeds than this are counted.
 MOST_SEEDS = 3
+#: Beyond ten times the seeds at hand.
+TOO_CLOSE: Final = "too close"
+#: What more seeds can mend.
+_BY_SEEDS: Final = {Lack.SEEDS, Lack.SIZE}
 
 
 def answer_cell(judged: VariantVerdict | None) -> Cell:
@@ -80,9 +84,41 @@ def _qualified(judged: VariantVerdict) -> str:
     return f"{judged.answer} ({beside})" if beside else judged.answer
 
 
-def guards_of(judged: VariantVerdict, standing: Standing) -> str:
-    """The names of its guards that stand so."""
-    return ", ".join(guard.name.replace("_", " ") for guard in judged.guards if guard.standing == standing)
+def guards_of(judged: VariantVerdict, standing: Standing, analysis: Analysis | None = None) -> str:
+    """The names of its guards that stand so; with the *analysis*, open ones with the seeds that would close them."""
+    names = []
+    for guard in judged.guards:
+        if guard.standing == standing:
+            seeds = None if analysis is None or standing != Standing.OPEN else closed_by(guard, analysis)
+            name = guard.name.replace("_", " ")
+            names.append(name if seeds is None else f"{name} ({count(seeds)})")
+    return ", ".join(names)
+
+
+def closed_by(guard: Guard, analysis: Analysis) -> int | None:
+    """Seeds that would show its margin kept: with 80 % power if the effect is as large as seen, or without a failure."""
+    if guard.name != FAILURES:
+        found = next((c for c in analysis.comparisons if c.id == guard.comparison), None)
+        return None if found is None or found.cost is None else found.cost.kept_by
+    stability = analysis.stability
+    if stability is None or stability.seeds_for_margin is None:
+        return None
+    gain = next((gain for gain in (*stability.parts, *stability.gains) if gain.id == guard.comparison), None)
+    calm = gain is not None and gain.rescued is not None and not gain.variant_unstable
+    return stability.seeds_for_margin if gain is not None and calm and gain.n < stability.seeds_for_margin else None
+
+
+def seeds_cell(analysis: Analysis, judged: VariantVerdict) -> Cell:
+    """Of an undecided answer, the seeds that would decide it with 80 % power."""
+    power = next((power for power in analysis.power if power.comparison == judged.comparison), None)
+    if not waits(judged) or power is None:
+        return Cell.of(None, "")
+    return Cell.of(power.decided_by, count if power.decided_by is not None else TOO_CLOSE)
+
+
+def waits(judged: VariantVerdict) -> bool:
+    """Whether seeds are what it lacks."""
+    return judged.answer == Answer.UNDECIDED and bool(judged.lacks) and _BY_SEEDS.issuperset(judged.lacks)
 
 
 def answer_table(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict] | None = None) -> Table:
@@ -132,10 +168,13 @@ def _row(
             _few(() if primary is None else _far_out(primary))
         ),
         guards(Standing.KEPT): Cell.of(guards_of(judged, Standing.KEPT)),
-        guards(Standing.OPEN): Cell.of(guards_of(judged, Standing.OPEN)),
+        guards(Standing.OPEN): Cell.of(guards_of(judged, Standing.OPEN), guards_of(judged, Standing.OPEN, analysis)),
         guards(Standing.BROKEN): Cell.of(guards_of(judged, Standing.BROKEN)),
         Column("lacks", "Lacks", printed=any(other.lacks for other in every), spare="below"): Cell.of(
             ", ".join(judged.lacks)
+        ),
+        Column("seeds", "Seeds to decide", "right", printed=any(map(waits, every)), spare="below"): seeds_cell(
+            analysis, judged
         ),
         Column("without", "Another answer without seed", printed=any(o.without for o in every), spare="below"): Cell.of(
             _without(judged)

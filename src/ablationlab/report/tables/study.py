@@ -44,6 +44,7 @@ from ablationlab.report.charts.theme import colours
 from ablationlab.report.naming import placed, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
 from ablationlab.report.tables.ablation import arm_mean, arm_words, median_note
+from ablationlab.report.tables.answers import TOO_CLOSE
 
 
 def _regime(analysis: Analysis) -> Column:
@@ -403,13 +404,11 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
     rows: list[Cells] = []
     asked = any(power.smallest_effect is not None for power in analysis.power)
     known = [power for power in analysis.power if not comparisons[power.comparison].told_by_medians]
-    doubtful = any(comparisons[power.comparison].doubt for power in known)
     for power in known:
         comparison = comparisons[power.comparison]
         unit = "log" if comparison.transform == "log" else printed_unit(comparison.unit)
         effect = power.smallest_effect
         reached = effect is not None and power.detectable_80 <= effect
-        size = None if comparison.delta is None else abs(comparison.delta)
         contrast = Cell.contrast(comparison.variant, comparison.reference, anchor=(links or {}).get(comparison.id))
         rows.append(
             {
@@ -419,44 +418,25 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
                 Column("variant", "Contrast"): contrast,
                 Column("reference", printed=False): Cell.name(comparison.reference),
                 Column("n", "n", "right"): power.n,
-                Column("delta_sd", "SD of differences", "right"): Cell.of(power.delta_sd, number),
-                Column("detectable_80", f"Detectable, {percent(0.8)} power", "right"): Cell.of(
-                    power.detectable_80, number
-                ),
-                Column("detectable_90", "90 %", "right", below=True, prefix="90 %:"): Cell.of(
-                    power.detectable_90, number
-                ),
+                Column("sd", "SD", "right"): Cell.of(power.sd, number),
+                Column("detectable_80", "Detectable", "right"): Cell.of(power.detectable_80, number, note=unit),
                 Column("alpha", "at level", "right", below=True, prefix="at level"): Cell.of(
                     power.alpha, wording.power_level(power, comparison)
                 ),
-                Column("doubt", "fitted rates", "right", below=True, prefix="fitted rates:", printed=doubtful): Cell.of(
-                    comparison.doubt or None, number
-                ),
+                Column("limit", "Limited by"): Cell.of(power.limit),
                 Column("smallest_effect", "Smallest effect", "right", printed=asked): Cell.of(
                     effect,
                     setting,
                     note="" if effect is None else "within reach" if reached else "out of reach",
                     tone="" if effect is None else "good" if reached else "warn",
                 ),
-                Column("pairs_80", "Seeds needed", "right", printed=asked): Cell.of(power.pairs_80, count),
-                Column(
-                    "pairs_80_conservative",
-                    "conservative",
-                    "right",
-                    below=True,
-                    prefix="conservative:",
-                    printed=asked,
-                ): Cell.of(power.pairs_80_conservative, count),
-                Column("equivalence_pairs_80", "Seeds for equivalence", "right", printed=asked): Cell.of(
-                    power.equivalence_pairs_80, count
+                Column("decided_by", "Seeds to decide", "right"): Cell.of(
+                    power.decided_by, count if power.decided_by is not None else TOO_CLOSE
                 ),
-                Column("observed", "Observed", "right"): Cell.of(size, number, note=unit),
             }
         )
-    title = "Power of the pairs at hand, from the observed SD of the differences."
-    needed = "Seeds needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
-    off = "Fitted rates: how far they may be off, which is part of what can be detected."
-    about = " ".join([*([needed] if asked else []), *([off] if doubtful else [])])
+    title = f"What these pairs see with {percent(0.8)} power, at the observed SD of the differences."
+    about = "Seeds to decide: if the effect is as large as seen."
     left_out = [comparisons[p.comparison] for p in analysis.power if p not in known]
     where = placed(analysis.regimes, left_out)
     note = f"Left out, since unstable runs dominate the differences: {where}." if left_out else ""

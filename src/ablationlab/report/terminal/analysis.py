@@ -11,10 +11,9 @@ from rich.text import Text
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.comparisons import TIMED
-from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import Scale, StudyTrend
 from ablationlab.analysis.wording import ledger_of
-from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
+from ablationlab.core.format import DASH, count, difference, number, p_clause, percent, plain
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
@@ -323,63 +322,6 @@ def _beyond(found: StudyTrend, predicted: TrendPrediction) -> Iterator[str]:
             "No study has the predicted sign: the line crosses zero between the sizes here and there. An effect that only "
             "shrinks towards zero looks the same, so this is no evidence of the opposite effect."
         )
-
-
-# --- power ----------------------------------------------------------------------------------------------------
-
-
-def power_table(power: StudyPower) -> Table:
-    """Seeds for 80 and 90 % power of every registered comparison, and the effect that the planned seeds see."""
-    planned = len(power.study.seeds)
-    numbers = ["effect", "alpha", "SD of deltas", "seeds 80 %", "seeds 90 %", "conservative", "equivalence"]
-    numbers += [f"seen at {planned}"]
-    heads = ["comparison", *numbers[:3], "from", *numbers[3:]]
-    with_items = any(row.items is not None for row in power.rows)
-    heads += ["items 80 %"] if with_items else []
-    rows = [_power(row, with_items) for row in power.rows]
-    title = f"Seeds needed ({power.study.name}: {planned} planned)"
-    return Table.simple(title, heads, rows, [*numbers, "items 80 %"])
-
-
-def power_view(power: StudyPower) -> Iterator[RenderableType]:
-    """Seeds for 80 and 90 % power, and notes. What the planned seeds show is simulated (`decision_view`)."""
-    planned = len(power.study.seeds)
-    known = any(row.plan is not None or row.items is not None for row in power.rows)
-    if known:
-        yield power_table(power).terminal()
-        yield Text(
-            "Seeds: how many a two-sided paired t-test needs to detect the smallest effect with 80 or 90 % power. Alpha: the "
-            "level that p must reach in its family in the worst case. Primaries share it, a secondary gets what its primary "
-            "passes on, and guards are not corrected. Conservative: for 80 %, at the upper bound of the pilot's SD. "
-            "Equivalence: to show, with 80 % power, that no difference is as large as the effect. "
-            f"Seen at {planned}: the effect that the planned seeds detect with 80 % power."
-        )
-    else:
-        yield from map(Text, power.notes)
-    if power.detectable is not None:
-        yield Text(
-            f"\nIn SDs of the deltas, {planned} pairs detect {fixed(power.detectable[0.8], 2)} with 80 % and "
-            f"{fixed(power.detectable[0.9], 2)} with 90 % power (alpha {setting(power.alpha)}, one test)."
-        )
-    if known and power.notes:
-        yield _lines("Mind", power.notes)
-
-
-def _power(row: PlannedPower, items: bool) -> list[str]:
-    plan = row.plan
-    cells = [row.comparison.id, setting(row.effect), setting(row.alpha), number(row.sd), row.sd_from]
-    if plan is None:
-        cells += ["–"] * 5
-    else:
-        careful, seen = plan.needed_conservative, plan.planned_detectable
-        cells += [_seeds(plan.needed[0.8]), _seeds(plan.needed[0.9])]
-        cells += [_seeds(careful[0.8]) if careful else "–", _seeds(row.equivalence[0.8])]
-        cells += [number(seen[0.8] if seen else None)]
-    return cells + ([count(row.items)] if items else [])
-
-
-def _seeds(seeds: int | None) -> str:
-    return ">1,000,000" if seeds is None else count(seeds)
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.power import most_power, power_plans
+from ablationlab.analysis.power import POWER, PlannedPower, power_plans
 from ablationlab.core.format import amount, byte_size, count, duration, fixed, number, percent, plain, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
 from ablationlab.instrument.costing.outlook import LayoutCost, Outlook
+from ablationlab.records.settings import ALPHA
 from ablationlab.report.table import Table
+from ablationlab.report.terminal.power import sees
 from ablationlab.stats import detectable_effect
 
 SEEDS = (3, 5, 8, 10, 20)
@@ -160,65 +162,35 @@ def _seeds(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -
     if money.budget_hours is not None:
         bought = int((money.budget_hours - shared) / best.seed_hours + 1e-9)
         counts = sorted({*counts, bought}) if bought >= 2 else counts
-    alpha, tests = _deciding(outlook)
-    seen = {"seen with 80 %": (0.8, alpha), "with 90 %": (0.9, alpha)}
-    if tests > 1:
-        seen["80 %, one test"] = (0.8, alpha * tests)
-    powers = _powers(outlook, counts, sd)
-    heads = ["seeds", "GPU-hours", "cost", *seen, *(f"power: {name}" for name in powers)]
+    row = _deciding(outlook, sd)
+    heads = ["seeds", "GPU-hours", "cost", "sees"]
     rows = []
     for seeds in counts:
         if seeds < 2:
             continue
         cost = shared + best.seed_hours * seeds
         marks = (" planned" if seeds == len(outlook.study.seeds) else "") + (" budget" if seeds == bought else "")
-        cells = [f"{seeds}{marks}", _hours(cost), _dollars(cost * money.price)]
-        cells += [f"{fixed(detectable_effect(seeds, power=power, alpha=at), 2)} SD" for power, at in seen.values()]
-        rows.append([*cells, *(percent(values[seeds]) for values in powers.values())])
+        seen = sees(row, seeds) if row is not None else f"{fixed(detectable_effect(seeds), 2)} SD"
+        rows.append((f"{seeds}{marks}", _hours(cost), _dollars(cost * money.price), seen))
     yield Table.simple("Cost and power by number of seeds", heads, rows, heads).terminal()
-    which = (
-        f"alpha {setting(alpha * tests)} over the {tests} registered tests of the primary metric's family, so "
-        f"{number(alpha, 2)} for the smallest p; the column of one test is for that test alone"
-        if tests > 1
-        else f"alpha {setting(alpha)}, one test"
+    level = ALPHA if row is None else row.alpha
+    note = f"Sees: with {percent(POWER)} power at level {number(level, 2)}"
+    note += (
+        ", in SDs of the difference between two arms of one seed." if sd is None else f", at an SD of {setting(sd)}."
     )
-    note = f"SD: standard deviations of the difference between two arms of one seed (paired t-test, {which})."
     if money.budget_hours is not None and bought is not None:
         note += (
             f"\nA budget of {_hours(money.budget_hours)} GPU-hours buys {max(0, bought)} seeds of all "
             f"{len(outlook.study.variants)} arms" + (", too few for any inference." if bought < 3 else ".")
         )
-    if sd is None:
-        note += (
-            "\nFor the power at the registered smallest effect, give the SD: --sd here, or ablationlab power --from."
-        )
     yield Text(plain(note))
 
 
-def _deciding(outlook: Outlook) -> tuple[float, int]:
-    """Alpha of the primary comparison with the largest family, after its correction, and how many tests that is over."""
-    rows = power_plans(outlook.study).rows
-    primary = [row for row in rows if row.comparison.criterion.role == "primary"] or list(rows)
-    if not primary:
-        return 0.05, 1
-    row = min(primary, key=lambda row: row.alpha)
-    return row.alpha, round(row.comparison.criterion.alpha / row.alpha)
-
-
-def _powers(outlook: Outlook, counts: Sequence[int], sd: float | None) -> dict[str, dict[int, float]]:
-    """Power of the primary comparisons by number of seeds, at the assumed SD, after the correction of their family."""
-    if sd is None:
-        return {}
+def _deciding(outlook: Outlook, sd: float | None) -> PlannedPower | None:
+    """The primary comparison with the largest family, else any."""
     rows = power_plans(outlook.study, sd=sd).rows
-    primary = [row for row in rows if row.comparison.criterion.role == "primary" and row.effect is not None and row.sd]
-    return {
-        f"{setting(row.effect)} on {row.comparison.metric.name}": {
-            seeds: most_power(row.comparison.criterion.test, (row.effect or 0.0) / sd, seeds, row.alpha)
-            for seeds in counts
-            if seeds >= 2
-        }
-        for row in primary
-    }
+    primary = [row for row in rows if row.comparison.criterion.role == "primary"] or list(rows)
+    return min(primary, key=lambda row: row.alpha, default=None)
 
 
 def _assumed(outlook: Outlook) -> str:

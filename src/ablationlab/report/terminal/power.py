@@ -1,119 +1,130 @@
-"""What a study will decide, in tables: the output of the simulated studies of `ablationlab power`."""
+"""What a study can show, and the seeds that its effects need, for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.decision_power import DecisionPower, DesignRow
-from ablationlab.analysis.wording import listed
-from ablationlab.core.format import count, fixed, p_value, percent, plain, setting
+from ablationlab.analysis.power import POWER, PlannedPower, StudyPower
+from ablationlab.core.format import DASH, count, duration, fixed, number, percent, plain, setting, several
 from ablationlab.core.grouping import grouped
-from ablationlab.records.settings import Study
-from ablationlab.records.verdict import Answer
-from ablationlab.report.table import Table
+from ablationlab.records.settings import DEFAULT_REGIME, TUNED
+from ablationlab.report.table import Cell, Cells, Column, Table
+
+HOUR = 3600.0
 
 
-def answers_view(study: Study, power: DecisionPower | None) -> Iterator[RenderableType]:
-    """Answers by true effect, what is shown of each registered question, and what other sizes of the study would buy."""
-    if power is None:
-        yield Text(
-            "\nAnswers are not simulated: that takes a primary criterion with a smallest effect, and its SD (--from, --sd)."
-        )
+def shown_view(power: StudyPower, seed_seconds: float | None) -> Iterator[RenderableType]:
+    """What the planned seeds show, and what one more hour buys where it is known how many seconds one more seed takes."""
+    if not power.rows:
         return
-    answers = [answer for answer in Answer if any(row.answers.get(answer, 0.0) for row in power.effects)]
-    rows = [
-        (
-            row.regime,
-            ("+" if row.multiple > 0 else "") + setting(row.multiple),
-            setting(row.effect),
-            *(percent(row.answers.get(answer)) for answer in answers),
-            *([fixed(row.seeds, 1)] if study.design is not None else []),
-        )
-        for row in power.effects
+    yield shown_table(power).terminal()
+    yield from map(Text, _beside(power))
+    row = next((row for row in power.rows if row.comparison.criterion.role == "primary"), power.rows[0])
+    if seed_seconds and row.detectable is not None:
+        seeds = max(1, int(HOUR / seed_seconds))
+        first = f"One more hour buys about {several(seeds, 'seed')}"
+        if seed_seconds > HOUR:
+            first = f"One more seed takes {duration(seed_seconds)}"
+        yield Text(plain(f"{first}: then it sees {sees(row, row.pairs + seeds)} of {row.comparison.metric.name}."))
+
+
+def shown_table(power: StudyPower) -> Table:
+    """The difference that the planned seeds see, once for all comparisons that have it in common."""
+    kinds = grouped((_kind(row), row) for row in power.rows)
+    rows: list[Cells] = [
+        {
+            Column("metric", "metric"): Cell.name(row.comparison.metric.name),
+            Column("regime", "regime", printed=_regimes(power)): Cell.name(row.comparison.regime),
+            Column("role", "role"): row.comparison.criterion.role,
+            Column("tests", "tests", "right", spare=True): len(members),
+            Column("size", "size", "right"): Cell.of(row.effect, setting),
+            Column("seeds", "seeds", "right"): row.pairs,
+            Column("level", "level", "right"): Cell.of(row.alpha, lambda alpha: number(alpha, 2)),
+            Column("arms", "arms of one variance", "right", printed=any(row.arms > 1 for row in power.rows)): row.arms,
+            Column("sees", "sees", "right"): Cell.of(row.seen or row.detectable, sees(row, row.pairs)),
+            Column("limit", "limited by"): _limit(row),
+        }
+        for members in kinds.values()
+        for row in members[:1]
     ]
-    heads = ["regime", "true effect", "in units", *answers]
-    heads += ["seeds on average"] if study.design is not None else []
-    yield Text("")
-    title = f"What {study.name} will answer ({count(power.studies)} simulated studies per row)"
-    table = Table.simple(title, heads, rows, heads[1:])
-    yield (table if len({row.regime for row in power.effects}) > 1 else table.without("regime")).terminal()
-    yield Text(
-        plain(
-            "True effect of every variant on the primary metric, in smallest effects that matter; above 0 is better. "
-            f"Other metrics do not change. {_assumed(study, power)}The study's own tests, corrections, families and rules "
-            f"decide.{_about_sweep(study)}"
-        )
-    )
-    shown = [(row.id, percent(row.share), _reason(row.least, row.needs)) for row in power.shown]
-    yield Text("")
-    yield Table.simple(
-        "Shown, if its own smallest effect is true", ["question", "shown", "why not"], shown, ["shown"]
-    ).terminal()
-    yield Text("")
-    heads = [
-        "seeds",
-        "steps",
-        "items per task",
-        "training",
-        "better at +2",
-        "worse at −2",
-        "same at 0",
-        "gain",
+    return Table.of("shown", f"What it can show, with {percent(POWER)} power", rows)
+
+
+def _kind(row: PlannedPower) -> tuple[object, ...]:
+    planned = row.comparison
+    where = (planned.metric.name, planned.regime, planned.criterion.role)
+    return (*where, row.effect, row.pairs, row.alpha, row.arms, row.sd, row.doubt)
+
+
+def _regimes(power: StudyPower) -> bool:
+    return {row.comparison.regime for row in power.rows} != {DEFAULT_REGIME}
+
+
+def _limit(row: PlannedPower) -> str:
+    """Both may, where tuned arms are planned without a pilot."""
+    return row.limit or ("seeds, doubt" if row.comparison.regime == TUNED else "seeds")
+
+
+def sees(row: PlannedPower, pairs: int) -> str:
+    """In the metric's unit where an SD is known, else in SDs of the difference."""
+    seen = row.seen_by(pairs)
+    if seen is None:
+        return DASH
+    return f"{fixed(seen, 2)} SD" if row.sd is None else number(seen * row.sd + row.doubt)
+
+
+def _beside(power: StudyPower) -> Iterator[str]:
+    if any(row.sd is None for row in power.rows):
+        yield "SD: of the difference between two arms of one seed."
+    if len(power.study.seeds) < power.failures:
+        yield f"The guard of failures stays open below {several(power.failures, 'seed')}."
+
+
+def power_table(power: StudyPower) -> Table:
+    """Every registered comparison: the seeds that its smallest effect needs, and what the planned ones see."""
+    rows: list[Cells] = [
+        {
+            Column("comparison", "comparison"): Cell.name(row.comparison.id),
+            Column("effect", "effect", "right"): Cell.of(row.effect, setting),
+            Column("alpha", "level", "right"): Cell.of(row.alpha, lambda alpha: number(alpha, 2)),
+            Column("sd", "SD", "right"): Cell.of(row.sd, number),
+            Column("from", "from"): row.sd_from,
+            Column("doubt", "fitted rates", "right", printed=any(row.doubt for row in power.rows)): Cell.of(
+                row.doubt or None, number
+            ),
+            Column("seeds", "seeds", "right"): Cell.of(row.seeds, _seeds(row, row.seeds)),
+            Column("same", "to show same", "right"): Cell.of(row.same, _seeds(row, row.same))
+            if row.comparison.role != "guard"
+            else Cell.of(None),
+            Column("sees", f"{len(power.study.seeds)} see", "right"): Cell.of(
+                row.seen or row.detectable, sees(row, row.pairs)
+            ),
+            Column("limit", "limited by"): _limit(row),
+            Column("items", "items", "right", printed=any(row.items is not None for row in power.rows)): Cell.of(
+                row.items, count
+            ),
+        }
+        for row in power.rows
     ]
-    yield Table.simple(
-        "What more seeds, steps or items would gain",
-        heads,
-        [_design(row, power.designs) for row in power.designs],
-        heads,
-    ).terminal()
-    yield Text(
-        "Training in units of the planned one. Gain: percentage points of better at +2 per further unit. Items cost no "
-        "training. Steps change the SD and the share of runs that break, which only runs of that length can show: give "
-        "a pilot of another length as a second --from."
+    return Table.of(
+        "power", f"Seeds for {percent(POWER)} power ({power.study.name}: {len(power.study.seeds)} planned)", rows
     )
 
 
-def _assumed(study: Study, power: DecisionPower) -> str:
-    """Which share of the runs of each arm is unstable, by regime; arms that share it together."""
-    texts = []
-    for regime, chances in power.unstable.items():
-        arms = grouped((percent(chances.of(name, study.baseline).unstable), name) for name in study.variants)
-        if arms.keys() != {percent(0.0)}:
-            texts.append(f"{regime}: {', '.join(f'{share} of {listed(names)}' for share, names in arms.items())}")
-    return f"Runs that break in {'; in '.join(texts)}. " if texts else "No run breaks. "
+def _seeds(row: PlannedPower, seeds: int | None) -> str:
+    """None where nothing is known; or where no affordable number is enough."""
+    return count(seeds) if seeds is not None or row.sure is None else ">1,000,000"
 
 
-def _about_sweep(study: Study) -> str:
-    """What the simulation leaves out of a study with a sweep."""
-    if study.sweep is None:
-        return ""
-    if not study.sweep.selection_seeds:
-        return " The sweep is not simulated: all rows are about the study's own learning rate."
-    return (
-        " The sweep is not simulated. Rows of the regime tuned stand for arms whose best rates are known, and that is the "
-        "most power that they can have: a sweep gives no answer where the best rate cannot be fitted, and all metrics but "
-        "the loss have their values at grid rates, where no guard is shown kept."
-    )
-
-
-def _reason(least: float | None, needs: float | None) -> str:
-    if least is None or needs is None or least <= needs:
-        return ""
-    return f"p is never below {p_value(least)}, and {setting(needs)} is needed"
-
-
-def _design(row: DesignRow, rows: Sequence[DesignRow]) -> tuple[str, ...]:
-    first, extra = rows[0], row.compute - rows[0].compute
-    return (
-        count(row.seeds),
-        "as planned" if row.steps is None else count(row.steps),
-        "as planned" if row.items is None else count(row.items),
-        f"{fixed(row.compute, 2)} x",
-        percent(row.better),
-        percent(row.worse),
-        percent(row.same),
-        fixed(100 * (row.better - first.better) / extra, 0, sign=True) if extra > 0 else "",
-    )
+def power_view(power: StudyPower) -> Iterator[RenderableType]:
+    """Seeds for the registered effects; without an SD, what the planned ones see of it."""
+    if any(row.sd is not None or row.items is not None for row in power.rows):
+        yield power_table(power).terminal()
+        yield from map(Text, _beside(power))
+    else:
+        yield from shown_view(power, None)
+    for note in power.notes:
+        yield Text(f"- {note}")

@@ -1,4 +1,4 @@
-"""A study before its runs: values are drawn, and the study's own rules decide, by the code that will decide on the runs.
+"""Simulated studies: values are drawn, and the study's own rules decide, by the code that decides on runs.
 
 The value of a run is the effect of its variant plus normal noise, on the scale that the metric is tested on. Whatever a seed
 has in common for all variants cancels in the pairs, so it is not drawn. Noise of different metrics is independent. A run is
@@ -7,57 +7,36 @@ unstable with a probability of its arm and regime, independently of everything e
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.analysis.conclusion import analyze
 from ablationlab.analysis.dataset import Arm, Dataset, Values, absent, value_or_absent
-from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import answer_of, gather
 from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
-from ablationlab.records.metrics import GATED, METRICS, Metric
-from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
+from ablationlab.records.metrics import GATED, METRICS
+from ablationlab.records.settings import TUNED, Study
 from ablationlab.records.verdict import Answer
 from ablationlab.stats import sensitivity
 from ablationlab.stats._common import FloatArray
 from ablationlab.stats.results import ControlOutcome, Sensitivity
 from ablationlab.stats.tuned import fitted_minimum
 
-K = TypeVar("K")
 #: Level of a metric whose values must be positive; any other would do.
 BASE = 1.0
 
 
 @dataclass(frozen=True)
-class ArmInstability:
-    """Chances that a run of one arm is unstable, and that it diverges, which is a part of them."""
-
-    unstable: float
-    diverged: float = 0.0
-
-
-@dataclass(frozen=True)
 class Instabilities:
-    """Chances that a run of the baseline, and one of a variant, is unstable; *diverge*: such a run diverges.
-
-    *own*: of arms whose own chances are known.
-    """
+    """Chances that a run of the baseline, and one of a variant, is unstable; *diverge*: such a run diverges."""
 
     baseline: float
     variant: float
     diverge: bool = False
-    own: Mapping[str, ArmInstability] = field(default_factory=dict)
-
-    def of(self, arm: str, baseline: str) -> ArmInstability:
-        """The chances of one arm of a study with that baseline."""
-        shared = self.baseline if arm == baseline else self.variant
-        return self.own.get(arm, ArmInstability(shared, shared if self.diverge else 0.0))
 
 
 @dataclass(frozen=True)
@@ -75,8 +54,7 @@ class World:
 
     An effect holds for every variant, in every regime; a metric without an SD is not drawn. *tasks*: behind metrics that are
     means over tasks; without them every task counts. *curvature*: of the loss in log rate, for arms that a sweep tunes;
-    without it their losses are drawn as all others are. *doubts*: by metric and variant, how far the fit of a tuned arm may
-    be off against the baseline's. *spreads*: by variant, how many times as noisy its runs are.
+    without it their losses are drawn as all others are. *spreads*: by variant, how many times as noisy its runs are.
     """
 
     sds: Mapping[str, float]
@@ -84,68 +62,11 @@ class World:
     unstable: Mapping[str, Instabilities] = field(default_factory=dict)
     tasks: SimulatedTasks | None = None
     curvature: float | None = None
-    doubts: Mapping[tuple[str, str], float] = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
-    metrics: Mapping[str, Metric] = field(default_factory=lambda: dict(METRICS.items()))
 
     def sd_of_runs(self, metric: str, variant: str) -> float:
         """The SD of single runs: the difference of two arms of spread 1 has the metric's."""
         return self.sds[metric] / float(np.sqrt(2)) * self.spreads.get(variant, 1.0)
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """Shares of the simulated studies. *answers*: by regime and variant. *outcomes*: of every comparison, by its id.
-    *gains*: of every registered gain in stability, by its regime and id. *supported*: hypotheses, by name. *places*: at which
-    a difference in stability may be shown. *seeds*: trained on average, which a design with looks may cut short.
-    """
-
-    studies: int
-    answers: Mapping[tuple[str, str], Mapping[Answer, float]]
-    outcomes: Mapping[str, Mapping[str, float]]
-    gains: Mapping[tuple[str, str], Mapping[str, float]]
-    supported: Mapping[str, float]
-    places: int
-    seeds: float
-
-    def share(self, answer: Answer, regime: str = DEFAULT_REGIME) -> float:
-        """Of that answer in a regime, mean over its variants."""
-        shares = [by.get(answer, 0.0) for (place, _), by in self.answers.items() if place == regime]
-        return float(np.mean(shares)) if shares else 0.0
-
-
-def simulate(study: Study, world: World, studies: int, rng: np.random.Generator) -> Outcomes:
-    """Draw so many studies, and count what its rules decide."""
-    answers: dict[tuple[str, str], Counter[Answer]] = {}
-    outcomes: dict[str, Counter[str]] = {}
-    gains: dict[tuple[str, str], Counter[str]] = {}
-    supported: Counter[str] = Counter()
-    places = 1
-    trained = 0
-    for dataset in datasets(study, world, studies, rng):
-        analysis = analyze_to_stop(dataset)
-        trained += len(analysis.seeds)
-        for place, answer in answers_of(analysis).items():
-            answers.setdefault(place, Counter())[answer] += 1
-        for comparison in analysis.comparisons:
-            outcomes.setdefault(comparison.id, Counter())[comparison.outcome] += 1
-        stability = analysis.stability
-        places = stability.places if stability is not None else places
-        for gain in (*stability.parts, *stability.gains) if stability is not None else ():
-            if gain.registered:
-                gains.setdefault((gain.regime, gain.id), Counter())[gain.outcome] += 1
-        if study.hypotheses:
-            verdicts = judge_hypotheses(analysis)
-            supported.update(name for name, verdict in verdicts.items() if verdict.status == "supported")
-    return Outcomes(
-        studies,
-        {place: _shares(counts, studies) for place, counts in answers.items()},
-        {name: _shares(counts, studies) for name, counts in outcomes.items()},
-        {place: _shares(counts, studies) for place, counts in gains.items()},
-        _shares(supported, studies),
-        places,
-        trained / studies,
-    )
 
 
 def analyze_to_stop(dataset: Dataset) -> Analysis:
@@ -157,10 +78,6 @@ def analyze_to_stop(dataset: Dataset) -> Analysis:
         if analysis.look is not None and analysis.look.stop:
             return analysis
     return analyze(dataset)
-
-
-def _shares(counts: Mapping[K, int], studies: int) -> dict[K, float]:
-    return {key: count / studies for key, count in counts.items()}
 
 
 def answers_of(analysis: Analysis) -> dict[tuple[str, str], Answer]:
@@ -180,7 +97,7 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
         (criterion.metric, regime)
         for criterion in study.criteria
         for regime in regimes
-        if criterion.metric in world.sds and world.metrics[criterion.metric].level != "sweep"
+        if criterion.metric in world.sds and METRICS[criterion.metric].level != "sweep"
     ]
     asked = list(dict.fromkeys(asked))
     arms = {
@@ -200,11 +117,10 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
     for number in range(studies):
         fails = {arm: _failed(study, world, *arm, draws[number]) for arm, draws in chances.items()}
         drawn = {arm: draws[number] for arm, draws in arms.items()}
+        doubts: dict[Arm, float] = {}
         if world.curvature is not None and study.sweep is not None:
             tuned, doubts = _tuned(study, world, world.curvature, rng)
             drawn |= tuned
-        else:
-            doubts = {Arm(metric, None, TUNED, variant): doubt for (metric, variant), doubt in world.doubts.items()}
         gated = True
         if world.tasks is not None:
             counted = _counting_tasks(world.tasks, len(study.evaluation.gate_seeds), rng)
@@ -275,8 +191,9 @@ class _Failed:
 
 
 def _failed(study: Study, world: World, regime: str, variant: str, draws: FloatArray) -> _Failed:
-    chance = world.unstable.get(regime, Instabilities(0.0, 0.0)).of(variant, study.baseline)
-    return _Failed(draws < chance.diverged, draws < chance.unstable)
+    known = world.unstable.get(regime, Instabilities(0.0, 0.0))
+    fails = draws < (known.baseline if variant == study.baseline else known.variant)
+    return _Failed(fails & known.diverge, fails)
 
 
 def _dataset(
@@ -289,7 +206,7 @@ def _dataset(
 ) -> Dataset:
     values: Values = {}
     for arm, numbers in draws.items():
-        shown = np.exp(numbers) if world.metrics[arm.metric].transform == "log" else BASE + numbers
+        shown = np.exp(numbers) if METRICS[arm.metric].transform == "log" else BASE + numbers
         lost = fails[arm.regime, arm.variant].diverged
         values[arm] = {
             seed: absent(Absence.DIVERGED) if gone else value_or_absent(None if np.isnan(value) else float(value))
@@ -303,9 +220,8 @@ def _dataset(
     control: ControlOutcome = "told-apart" if gated else "not-told-apart"
     sensitive = Sensitivity(sensitive=gated and bool(study.evaluation.gate_seeds), control=control)
     return replace(
-        Dataset.imagined(study, world.metrics, values),
+        Dataset.imagined(study, dict(METRICS.items()), values),
         regimes=tuple(dict.fromkeys(regime for regime, _ in fails)),
-        # A guard without an SD is left out of the power; in a study it would block adopt.
         criteria=tuple(c for c in study.criteria if c.role != "guard" or c.metric in world.sds),
         runs=tuple(runs),
         sensitivity={(arm.metric, None, arm.regime): sensitive for arm in draws if arm.metric in GATED},
