@@ -106,13 +106,15 @@ def plan(
 
     printer = Printer()
     there = results.plan.exists()
-    if not there and calibrated_regimes(resolved):
+    if not there and (
+        calibrated_regimes(resolved) or (resolved.sweep is not None and resolved.sweep.finer is not None)
+    ):
         if timestamp:
-            raise AblationLabError("--timestamp: the plan is sealed once the study is calibrated; ask for it then")
+            raise AblationLabError("--timestamp: the plan is sealed once these runs are made; ask for it then")
         register(resolved, results)
         _show_calibration(printer, resolved, results)
         printer.text(
-            f"The study is sealed in {results.path}; its plan follows once it is calibrated: "
+            f"The study is sealed in {results.path}; its plan follows after these runs: "
             f"{_again(study, out, set_, device, workers)}"
         )
         return 0
@@ -151,11 +153,13 @@ def plan(
 
 
 def _show_calibration(printer: Printer, study: Study, results: ResultsFolder) -> None:
-    """The calibrations that come before the plan, and what they have tried so far."""
+    """The sweep and the calibrations that come before the plan, and what they have tried so far."""
     from ablationlab.pipeline import calibration_tries
-    from ablationlab.report.designs import calibration_line, try_line
+    from ablationlab.report.designs import calibration_line, stages_line, try_line
     from ablationlab.study.plan import calibrated_regimes
 
+    if study.sweep is not None and study.sweep.finer is not None:
+        printer.text(stages_line(study.sweep, len(study.variants)))
     for name in calibrated_regimes(study):
         asked, tries = calibration_tries(study, results, name)
         printer.text(calibration_line(name, asked))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
-from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try
-from ablationlab.records.settings import Calibrate, Study, registered_alpha
+from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try, TwoStages
+from ablationlab.records.settings import Calibrate, Study, Sweep, registered_alpha
 
 _FOUND = {
     "difference": "a difference is shown",
@@ -74,6 +74,29 @@ def calibrated_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def stages_line(sweep: Sweep, variants: int) -> str:
+    """What a sweep of two stages will train before the plan is sealed."""
+    assert sweep.finer is not None
+    finer, (first, second) = sweep.finer, sweep.stage_runs()
+    return (
+        f"The sweep comes first, in two stages of {count(variants * first)} and {count(variants * second)} runs: "
+        f"{count(len(sweep.lr))} rates on {counted(len(sweep.selection_seeds), 'seed')}, then {count(finer.rates)} rates "
+        f"{number(finer.factor)} apart about each variant's best, on {counted(len(finer.seeds), 'other seed')}."
+    )
+
+
+def found_line(tuned: TwoStages) -> str:
+    """What both stages found."""
+    found = ", ".join(
+        f"{name} {setting(minimum.lr)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'at an edge'})"
+        for name, minimum in tuned.minima.items()
+        if minimum.lr is not None
+    )
+    return (
+        f"Best rates, found in two stages before the plan was sealed, and how far the loss there may be off: {found}."
+    )
+
+
 def step_times_line(plan: Plan) -> str:
     """What a step of every arm took before the plan was sealed, and how well that is known."""
     several = len({time.regime for time in plan.step_times}) > 1
@@ -131,5 +154,6 @@ def design_lines(plan: Plan) -> list[str]:
     lines = [levels_line(plan.study)] if plan.study.design is not None else []
     lines += [look_line(look.result) for look in plan.looks]
     lines += calibrated_lines(plan)
+    lines += [found_line(plan.tuned)] if plan.tuned is not None else []
     lines += [step_times_line(plan)] if plan.step_times else []
     return lines + [amendment_line(amendment) for amendment in plan.amendments]
