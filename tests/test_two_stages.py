@@ -18,11 +18,15 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.chain import chain
+from ablationlab.report.page.build import page_html
+from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.study import StudyView
 from ablationlab.stats.rates import best_rate
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import run_count
 from ablationlab.study.stages import stage_study
 from conftest import TINY, corpus_text, with_changes
+from report.test_paper import said
 
 RATES = [2e-3 * 2**k for k in range(7)]
 FINER = {"seeds": [21, 22], "rates": 3}
@@ -58,7 +62,7 @@ def corpus_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def whole(corpus_file, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("two-stages") / "whole"
-    run(parse_study(with_changes(TINY, {"data.corpus": str(corpus_file), **TWO})), out, report=True)
+    run(parse_study(with_changes(TINY, {"data.corpus": str(corpus_file), **TWO})), out)
     return out
 
 
@@ -180,8 +184,10 @@ def test_what_was_found_is_no_part_of_the_hashes_and_a_stage_of_another_study_is
 
 
 def test_page_paper_and_status_say_what_was_found(whole, cli):
-    assert "two stages" in (whole / "report.html").read_text()
-    assert "was swept in two stages" in " ".join((whole / "paper/paper.tex").read_text().split())
+    results = Results.open(whole)
+    assert "rate that two stages found" in page_html(results, whole)
+    assert any("found in two stages" in line for line in StudyView(results).stages)
+    assert "was swept in two stages: seven learning rates on two seeds" in said(document_of([results], {}))
     assert "Best rates, found in two stages" in " ".join(cli("status", whole)[1].split())
 
 

@@ -676,11 +676,10 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("sweep.lr", "a sweep needs more than one rate", str(table["lr"][0]), "two rates or more")
     own_rates = _table(table, "variant_lr")
     tuned = any(criterion.get("regime") == TUNED for _, criterion in _entries(data, "criteria"))
-    for key, grid in (("lr", table.get("lr")), *((f"variant_lr.{name}", rates) for name, rates in own_rates.items())):
-        known = [rate for rate in grid if isinstance(rate, int | float) and rate > 0] if isinstance(grid, list) else []
-        if tuned and len(known) > 1 and max(known) < LEAST_SPAN * min(known):
+    for key, known in _grids(table):
+        if tuned and len(known) > 1 and known[-1] < LEAST_SPAN * known[0]:
             text = "the highest rate must be at least twice the lowest, or noise decides which of them is best"
-            yield Problem(f"sweep.{key}", text, f"{in_figures(min(known))} to {in_figures(max(known))}")
+            yield Problem(f"sweep.{key}", text, f"{in_figures(known[0])} to {in_figures(known[-1])}")
     variants = [name for name in _list(data, "variants") if isinstance(name, str)]
     for name, rates in own_rates.items():
         if name not in variants:
@@ -701,6 +700,14 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("sweep.seeds" if own else "seeds", text, str(left[0]), allowed)
 
 
+def _grids(table: Mapping[str, Any]) -> Iterator[tuple[str, list[float]]]:
+    """The grids of a sweep by their keys, as far as they are rates, in ascending order."""
+    own = _table(table, "variant_lr")
+    for key, grid in (("lr", table.get("lr")), *((f"variant_lr.{name}", rates) for name, rates in own.items())):
+        rates = grid if isinstance(grid, list | tuple) else ()
+        yield key, sorted(rate for rate in rates if isinstance(rate, int | float) and rate > 0)
+
+
 def _stage_problems(data: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
     """What a sweep of two stages needs: rates and seeds for the first, and budgets that do not depend on the clock."""
     if "stage" in table:
@@ -714,9 +721,7 @@ def _stage_problems(data: Mapping[str, Any], table: Mapping[str, Any]) -> Iterat
     if len(_seeds(table, "selection_seeds")) < 2:
         text = "the first stage needs seeds of its own, which no arm is judged on"
         yield Problem("sweep.selection_seeds", text, None, "two or more; three are better")
-    own_rates = _table(table, "variant_lr")
-    for key, grid in (("lr", table.get("lr")), *((f"variant_lr.{name}", rates) for name, rates in own_rates.items())):
-        known = sorted({rate for rate in grid if isinstance(rate, int | float) and rate > 0} if grid else ())
+    for key, known in _grids(table):
         if len(known) < 3:
             yield Problem(
                 f"sweep.{key}", "the first stage needs rates on both sides of the best", None, "three or more"
