@@ -99,7 +99,7 @@ def plan(
     from ablationlab.instrument.costing.estimate import estimate
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Deposit, Plan
-    from ablationlab.report.designs import design_lines
+    from ablationlab.report.designs import design_lines, doubt_line
     from ablationlab.report.terminal.study import own_trainer_summary, plan_summary, plan_tables
     from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
@@ -137,6 +137,8 @@ def plan(
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):
         printer.text(line)
+    if resolved.sweep is not None and resolved.sweep.selection_seeds and resolved.sweep.finer is None:
+        printer.text(doubt_line(resolved))
     if timestamp:
         deposit = results.path / "deposit.json"
         Deposit.of(sealed).replace(deposit)
@@ -155,11 +157,12 @@ def plan(
 def _show_calibration(printer: Printer, study: Study, results: ResultsFolder) -> None:
     """The sweep and the calibrations that come before the plan, and what they have tried so far."""
     from ablationlab.pipeline import calibration_tries
-    from ablationlab.report.designs import calibration_line, stages_line, try_line
+    from ablationlab.report.designs import calibration_line, doubt_line, stages_line, try_line
     from ablationlab.study.plan import calibrated_regimes
 
     if study.sweep is not None and study.sweep.finer is not None:
         printer.text(stages_line(study.sweep, len(study.variants)))
+        printer.text(doubt_line(study))
     for name in calibrated_regimes(study):
         asked, tries = calibration_tries(study, results, name)
         printer.text(calibration_line(name, asked))

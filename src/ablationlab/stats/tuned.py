@@ -27,7 +27,7 @@ parabolas alone, and of a bootstrap that repeats the choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -107,6 +107,46 @@ def _error(stages: Sequence[Mapping[float, Sequence[float]]], window: Sequence[f
         freedom += (losses.shape[0] - 1) * (losses.shape[1] - 1)
         fewest = min(fewest, losses.shape[1])
     return math.sqrt(squares / freedom / fewest) if freedom else 0.0
+
+
+def expected_doubt(
+    rates: Sequence[float],
+    seeds: int,
+    cost: float,
+    finer: tuple[Callable[[float], Sequence[float]], int] | None = None,
+    draws: int = 100,
+) -> float:
+    """The median doubt of a difference of two arms before anything is trained, in SDs of what is left of a run's loss when
+    its seed's level is taken away; infinite where most arms have no fit.
+
+    Losses are parabolas in log rate that lie anywhere about the middle of the grid; a factor of two from the best rate costs
+    *cost*. *finer*: the second stage's rates about a centre, and its seeds. Simulated, with fixed draws.
+    """
+    rng = np.random.default_rng(0)
+    grid = sorted(rates)
+    middle = len(grid) // 2
+    step = grid[middle] / grid[middle - 1]
+
+    def stage(at: Sequence[float], best: float, n: int) -> dict[float, list[float]]:
+        return {rate: (cost * math.log2(rate / best) ** 2 + rng.normal(size=n)).tolist() for rate in at}
+
+    doubts = []
+    for _ in range(draws):
+        fits = []
+        for _ in range(2):
+            best = grid[middle] * step ** rng.uniform(-0.5, 0.5)
+            first = stage(grid, best, seeds)
+            if finer is None:
+                fits.append(fitted_minimum(first))
+            else:
+                about, more = finer
+                means = {rate: float(np.mean(losses)) for rate, losses in first.items()}
+                centre = min(means, key=means.__getitem__)
+                fits.append(best_of_stages(first, stage(about(centre), best, more)))
+        known = all(fit.status == "ok" for fit in fits)
+        both = [fit.doubt for fit in fits]
+        doubts.append((sum(both) if finer is None else max(both)) if known else math.inf)
+    return float(np.median(doubts))
 
 
 def beyond_doubt(deltas: Sequence[float], doubt: float) -> list[float]:
