@@ -371,7 +371,7 @@ def test_a_model_that_breaks_is_calibrated_before_the_plan_is_sealed_and_continu
     with pytest.raises(KeyboardInterrupt):
         pipeline.train(study, results, options, killed)
     assert not results.plan.exists()
-    with pytest.raises(PlanError, match="Its calibration has begun"):
+    with pytest.raises(PlanError, match="Its calibration or sweep has begun"):
         pipeline.train(study.changed(seeds=(1, 2)), results, options, lambda _: None)
     pipeline.train(study, results, options, events.append)
     plan = Plan.read(results.plan)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.core.processes import address_space, require_memory, usable_cores
 from ablationlab.records.environment import Drift
-from ablationlab.records.plan import Plan
+from ablationlab.records.plan import CALIBRATION, Plan
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder, inside, next_numbered, not_a_link, timestamp
 from ablationlab.study.code import code_notice, study_code
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ablationlab.evaluation import Outcome, ProcessTaskBuilder
     from ablationlab.records.analysis import Analysis
     from ablationlab.records.metrics import Metric
-    from ablationlab.records.plan import Calibrated, LookResult, StepTime, Try
+    from ablationlab.records.plan import Calibrated, LookResult, StepTime, Try, TwoStages
     from ablationlab.records.results import Run
     from ablationlab.records.settings import Calibrate, DataConfig
     from ablationlab.records.verdict import Verdict
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from ablationlab.training.distributed.ranks import Ranks
     from ablationlab.training.executors.job import Event, Job
 
-#: The folder, beside plan.lock, of the tries of calibrated regimes.
-CALIBRATION = "calibration"
 Device = Literal["auto", "cpu", "cuda"]
 Executor = Literal["local", "ray", "torchrun"]
 
@@ -184,6 +182,13 @@ class CalibrationTried:
 
 
 @dataclass(frozen=True)
+class SweepTuned:
+    """Both stages of a sweep are trained, and *found* is what they say of each variant."""
+
+    found: TwoStages
+
+
+@dataclass(frozen=True)
 class LookTaken:
     """A planned look was taken; *result* says whether the study stops or trains on."""
 
@@ -211,6 +216,7 @@ if TYPE_CHECKING:
         | EvaluationStarted
         | EvaluationEnded
         | CalibrationTried
+        | SweepTuned
         | LookTaken
         | Concluded
         | ReportStep
@@ -502,8 +508,11 @@ def train(
             if not results.plan.exists() and study.trainer is None and options.device != "cpu":
                 Thread(target=_wake_gpu, daemon=True).start()
             processes = _ranks_wanted(study, options)
-            calibrations = {} if results.plan.exists() else calibrate(study, results, options, listen)
-            plan, corpus = seal(study, results, options.device, processes or options.workers, listen, calibrations)
+            planned = results.plan.exists()
+            calibrations = {} if planned else calibrate(study, results, options, listen)
+            tuned = None if planned else tune(study, results, options, listen)
+            workers = processes or options.workers
+            plan, corpus = seal(study, results, options.device, workers, listen, calibrations, tuned)
             drift = _checked_drift(plan, corpus, results, options)
         else:
             processes = ranks.world
@@ -595,6 +604,7 @@ def seal(
     workers: int | None,
     listen: Listener = lambda _: None,
     calibrations: Mapping[str, Calibrated] | None = None,
+    tuned: TwoStages | None = None,
 ) -> tuple[Plan, TokenizedCorpus | None]:
     """The sealed plan of this very study in that folder, made if there is none, and its text."""
     from ablationlab.data.corpus import load_corpus
@@ -602,7 +612,7 @@ def seal(
 
     if not results.plan.exists():
         results.check_unplanned()
-        made, corpus = resolve(study, device, workers, listen, calibrations)
+        made, corpus = resolve(study, device, workers, listen, calibrations, tuned)
         return seal_plan(made, results), corpus
     plan = open_plan(results, study)
     keep_places(study, results)  # texts may have moved
@@ -620,6 +630,7 @@ def resolve(
     workers: int | None,
     listen: Listener = lambda _: None,
     calibrations: Mapping[str, Calibrated] | None = None,
+    tuned: TwoStages | None = None,
 ) -> tuple[Plan, TokenizedCorpus | None]:
     """The plan of a study, and its text. Nothing is written."""
     from ablationlab.data.corpus import load_corpus
@@ -640,7 +651,7 @@ def resolve(
     with study_code(study):
         compare_texts(study.data, workers, listen)
         corpus = load_corpus(study.data)
-        return make_plan(study, corpus, device, workers, _corpora(study), calibrations, measure), corpus
+        return make_plan(study, corpus, device, workers, _corpora(study), calibrations, measure, tuned), corpus
 
 
 def _corpora(study: Study) -> dict[str, TokenizedCorpus]:
@@ -679,6 +690,25 @@ def calibrate(study: Study, results: ResultsFolder, options: Options, listen: Li
     return found
 
 
+def tune(study: Study, results: ResultsFolder, options: Options, listen: Listener) -> TwoStages | None:
+    """Find the rate at which each variant is judged, before the plan is sealed; None without a sweep of two stages.
+
+    Each stage is a sealed study of its own in calibration/sweep/<number>/, so it is resumed and kept like any other.
+    """
+    from ablationlab.study.stages import stage_study
+
+    if study.sweep is None or study.sweep.finer is None:
+        return None
+    register(study, results)
+    from ablationlab.analysis.stages import found_by_stages, losses_of, stage_folder
+
+    train(stage_study(study), stage_folder(results, 1), options, listen)
+    train(stage_study(study, losses_of(results, 1)), stage_folder(results, 2), options, listen)
+    found = found_by_stages(study, results)
+    listen(SweepTuned(found))
+    return found
+
+
 def calibration_tries(study: Study, results: ResultsFolder, regime: str) -> tuple[Calibrate, list[Try]]:
     """What a regime asks for, and the tries that are trained, in order, from the files alone."""
     from ablationlab.records.results import read_runs
@@ -701,7 +731,7 @@ def _try_folder(results: ResultsFolder, regime: str, before: int) -> ResultsFold
 
 
 def register(study: Study, results: ResultsFolder) -> None:
-    """Seal the study itself before it is calibrated; another one in the folder is refused."""
+    """Seal the study itself before it is calibrated or swept in two stages; another one in the folder is refused."""
     from ablationlab.core.errors import PlanError
     from ablationlab.records.plan import Registration, without_paths
 
@@ -712,7 +742,7 @@ def register(study: Study, results: ResultsFolder) -> None:
     if registered.study_hash != study.hash:
         raise PlanError(
             f"{results.path} holds another study, or this one with other settings: {registered.study.name!r}, sealed "
-            f"{registered.created}. Its calibration has begun; choose another folder with --out"
+            f"{registered.created}. Its calibration or sweep has begun; choose another folder with --out"
         )
 
 
@@ -745,10 +775,11 @@ def _sealed_by_the_leader(
     from ablationlab.training.executors.torchrun import check
 
     check(study, ranks.world)
-    if study.design is not None or any(regime.calibrate is not None for regime in study.regimes.values()):
+    staged = study.sweep is not None and study.sweep.finer is not None
+    if study.design is not None or staged or any(regime.calibrate is not None for regime in study.regimes.values()):
         raise AblationLabError(
-            "[design] and calibrated regimes train in stages, which a torchrun that you start cannot: use `ablationlab run "
-            "--executor torchrun`, which starts one per stage"
+            "[design], [sweep.finer] and calibrated regimes train in stages, which a torchrun that you start cannot: use "
+            "`ablationlab run --executor torchrun`, which starts one per stage"
         )
 
     def prepare() -> list[dict[str, str]]:

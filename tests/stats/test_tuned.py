@@ -6,7 +6,15 @@ from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import paired_t_interval, paired_t_test
-from ablationlab.stats.tuned import beyond_doubt, fitted_minimum, widened
+from ablationlab.stats.tuned import (
+    _error,
+    best_of_stages,
+    beyond_doubt,
+    expected_doubt,
+    fitted_minimum,
+    sure_p,
+    widened,
+)
 
 
 def losses(rates, best, rng, seeds=5, noise=0.01, curvature=0.01):
@@ -134,3 +142,86 @@ def test_on_a_narrow_grid_far_from_the_optimum_noise_makes_no_best_rate():
     rng = np.random.default_rng(0)
     narrow = [losses([2e-2 * 1.001**k for k in range(5)], 4e-3, rng, curvature=0.1) for _ in range(100)]
     assert {fitted_minimum(study).status for study in narrow} == {"grid-edge"}
+
+
+# --- two stages -----------------------------------------------------------------------------------------------
+
+
+def curve(rates, levels, cost=0.1, best=3e-3, noise=0.0, rng=None):
+    rng = rng or np.random.default_rng(0)
+    return {
+        rate: [level + cost * np.log2(rate / best) ** 2 + noise * rng.normal() for level in levels] for rate in rates
+    }
+
+
+COARSE = [1e-3, 2e-3, 4e-3, 8e-3]
+CLOSE = [2.824e-3, 3.361e-3, 4e-3, 4.76e-3, 5.664e-3]
+
+
+def test_levels_of_seeds_neither_choose_the_rate_nor_enter_its_doubt():
+    plain = best_of_stages(curve(COARSE, [2.0, 2.1]), curve(CLOSE, [2.0, 2.1, 2.2]))
+    moved = best_of_stages(curve(COARSE, [0.0, 9.0]), curve(CLOSE, [5.0, -3.0, 40.0]))
+    assert plain.lr == moved.lr == 2.824e-3, "of both stages the nearest to 3e-3"
+    assert moved.doubt == pytest.approx(plain.doubt)
+
+
+@pytest.mark.parametrize("best", np.geomspace(1.5e-3, 6e-3, 9))
+def test_without_noise_the_doubt_covers_what_the_rate_costs_and_a_finer_stage_makes_it_smaller(best):
+    first = curve(COARSE, [2.0, 2.1], best=best)
+    centre = min(first, key=lambda rate: first[rate][0])
+    close = [centre * 1.19**step for step in (-2, -1, 1, 2)]
+    found = best_of_stages(first, curve([*close, centre], [2.5, 2.0], best=best))
+    assert 0.1 * np.log2(found.lr / best) ** 2 <= found.doubt
+    if (alone := fitted_minimum(first)).status == "ok":
+        assert found.doubt < alone.doubt
+
+
+def test_noise_between_the_rates_of_a_seed_is_doubted_with_one_standard_error():
+    rng = np.random.default_rng(1)
+    levels = rng.normal(size=400).tolist()
+    stages = [curve(rates, levels, noise=0.2, rng=rng) for rates in (COARSE, CLOSE)]
+    assert _error(stages, [*COARSE, *CLOSE]) == pytest.approx(0.2 / np.sqrt(400), rel=0.1)
+    assert _error([curve(COARSE, levels)], COARSE) == pytest.approx(0, abs=1e-9)
+    assert best_of_stages(*stages).doubt > _error(stages, CLOSE)
+
+
+def test_stages_without_a_common_rate_or_with_lost_losses_are_refused_and_an_edge_has_no_doubt():
+    with pytest.raises(StatisticsError, match="a common rate"):
+        best_of_stages(curve(COARSE, [0.0, 1.0]), curve([2.5e-3, 3.1e-3], [0.0, 1.0]))
+    with pytest.raises(StatisticsError, match="the losses of the same seeds"):
+        best_of_stages(curve(COARSE, [0.0, 1.0]) | {4e-3: [0.0]}, curve(CLOSE, [0.0, 1.0]))
+    edge = best_of_stages(curve(COARSE, [0.0, 1.0], best=0.1), curve([6.7e-3, 8e-3, 9.5e-3], [0.0, 1.0], best=0.1))
+    assert (edge.status, edge.lr, edge.doubt) == ("grid-edge", 9.5e-3, 0.0)
+
+
+def test_equal_arms_judged_beyond_the_larger_doubt_are_called_different_in_at_most_five_percent():
+    """Two curves whose doubts are least alike, judged on so many seeds that the doubt decides."""
+    rng, false, studies = np.random.default_rng(3), 0, 400
+    shapes = (lambda d: 0.01 * d**2, lambda d: np.where(d < 0, -0.15 * d, 0.4 * d))
+    for _ in range(studies):
+        judged, doubts = [], []
+        for shape in shapes:
+            best, rates = rng.uniform(-0.5, 0.5), 2.0 ** np.arange(-2, 3)
+
+            def stage(rates, shape=shape, best=best):
+                return {r: (shape(np.log2(r) - best) + 0.007 * rng.normal(size=3)).tolist() for r in rates}
+
+            first = stage(rates.tolist())
+            centre = min(first, key=lambda rate, losses=first: np.mean(losses[rate]))
+            found = best_of_stages(
+                first, stage([centre * 1.19**k for k in (-2, -1)] + [centre, centre * 1.19, centre * 1.4])
+            )
+            judged.append(shape(np.log2(found.lr) - best) + 0.007 * rng.normal(size=60))
+            doubts.append(found.doubt)
+        deltas = (judged[1] - judged[0]).tolist()
+        false += sure_p(paired_t_test(beyond_doubt(deltas, max(doubts))), deltas, max(doubts)).p <= 0.05
+    assert stats.binomtest(false, studies, 0.05, alternative="greater").pvalue > 0.001
+
+
+def test_the_expected_doubt_falls_with_closer_rates_and_more_seeds_and_scales_with_the_cost():
+    finer = (lambda centre: [centre * 1.19**k if k else centre for k in range(-2, 3)], 3)
+    for cost in (3, 10):
+        assert expected_doubt(COARSE, 3, cost, finer) < expected_doubt(COARSE, 8, cost)
+    assert expected_doubt(COARSE, 5, 1000) == pytest.approx(10 * expected_doubt(COARSE, 5, 100), rel=0.05)
+    assert expected_doubt(COARSE, 3, 1, finer) > expected_doubt(COARSE, 12, 1, (finer[0], 12))
+    assert expected_doubt([1e-3, 4e-3, 16e-3], 3, 10) == np.inf

@@ -228,7 +228,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     if dataset.at_grid_rates(*planned.arms):
         caveats.append(Caveat(CaveatCode.GRID_RATES))
     numbers: dict[str, Any] = {}
-    doubt = sum(dataset.doubts.get(arm, 0.0) for arm in planned.arms)
+    doubt = dataset.doubt_of(*planned.arms)
     if pairs:
         if dataset.brief:
             numbers = _brief_numbers(planned.criterion, pairs, transform, doubt)

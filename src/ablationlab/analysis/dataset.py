@@ -152,6 +152,14 @@ class Dataset:
     doubts: Mapping[Arm, float] = field(default_factory=dict)
     brief: bool = False
 
+    def doubt_of(self, *arms: Arm) -> float:
+        """How far the difference of two arms may be off, because their best rates are not known exactly.
+
+        Runs that were judged at a rate found before can only be worse than at the best one, so one doubt covers both.
+        """
+        doubts = [self.doubts.get(arm, 0.0) for arm in arms]
+        return max(doubts) if self.sweep is not None and self.sweep.stages == 2 else sum(doubts)
+
     def at_grid_rates(self, *arms: Arm) -> bool:
         """Whether one of these tuned arms has its values at the grid rate that was chosen, not at a fitted best one."""
         return self.sweep is not None and any(arm.regime == TUNED and arm not in self.doubts for arm in arms)

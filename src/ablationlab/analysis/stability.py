@@ -391,7 +391,7 @@ def is_swept_place(comparison: Comparison, baseline: str) -> bool:
 def usable_rates(sweep: SweepAnalysis | None, variants: Sequence[str]) -> tuple[UsableRates, ...]:
     """Where each variant trains stably: the longest row of neighbouring rates without an unstable run."""
     usable = []
-    for variant in variants if sweep is not None else ():
+    for variant in variants if sweep is not None and sweep.stages == 1 else ():
         assert sweep is not None
         unstable = {curve.lr: curve.unstable for curve in sweep.curves if curve.variant == variant and curve.n}
         row: list[float] = []

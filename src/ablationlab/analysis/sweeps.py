@@ -17,7 +17,8 @@ from sys import float_info
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Values, absent
-from ablationlab.analysis.stability import EndedRun, stability_of, value_of
+from ablationlab.analysis.stability import EndedRun, ended_run, stability_of, value_of
+from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import (
     Absence,
     ChosenRate,
@@ -30,13 +31,15 @@ from ablationlab.records.analysis import (
     TunedMinimum,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.plan import Plan, PlannedRun, TwoStages
+from ablationlab.records.results import Run
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Study, Sweep
 from ablationlab.stats import paired_t_interval
 from ablationlab.stats.rates import best_rate, counted_loss, lr_sensitivity
 from ablationlab.stats.results import FittedMinimum
 from ablationlab.stats.tuned import fitted_minimum
 from ablationlab.study.ledger import environment_mismatches, record_mismatches, refuse
+from ablationlab.study.stages import StageLosses
 
 #: What a sweep is judged by.
 METRIC: Final = "validation_loss"
@@ -86,6 +89,8 @@ def swept(
         if run.regime == DEFAULT_REGIME and run.role in ("compared", "sweep")
     }
     grid = _Grid(study, study.sweep, cells, {ended.run.id: ended for ended in done})
+    if plan.tuned is not None:
+        return _judged(grid, plan, plan.tuned, names, pairs)
     points = _points(grid)
     by_cell = {(point.variant, point.lr, point.seed): point for point in points}
     sensitivities = [
@@ -130,6 +135,67 @@ def swept(
         runs=tuple(_tuned_runs(grid, rates)),
         checked_pairs=_check_tuned(grid, rates, pairs),
     )
+
+
+def _judged(grid: _Grid, plan: Plan, tuned: TwoStages, names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Swept:
+    """What a sweep of two stages gives: the runs that are judged, each variant at the rate found before the plan."""
+    study, seeds = grid.study, grid.study.judging_seeds()
+    rates = {variant: grid.sweep.rates(variant)[0] for variant in study.variants}
+    points = _points(grid)
+    known = {name for name, minimum in tuned.minima.items() if minimum.status == "ok"}
+    values, doubts = _tuned_values(grid, rates, names), dict[Arm, float]()
+    for metric in (plan.metrics[name] for name in names if name in plan.metrics):
+        if METRIC not in (metric.name, metric.derived_from) or study.baseline not in known:
+            continue
+        for variant in study.variants:
+            arm, scale = Arm(metric.name, None, TUNED, variant), _per_nat(grid, variant, metric)
+            if variant in known and scale is not None:
+                doubts[arm] = scale * tuned.minima[variant].doubt
+            else:
+                values[arm] = dict.fromkeys(seeds, absent(Absence.NO_BEST_RATE))
+    part = SweepAnalysis(
+        metric=METRIC,
+        rates=grid.sweep.all_rates(),
+        selection_seeds=study.choosing_seeds(),
+        seeds=seeds,
+        points=tuple(points),
+        curves=tuple(
+            _curve(variant, lr, [point for point in points if point.variant == variant])
+            for variant, lr in rates.items()
+        ),
+        sensitivities=(),
+        summaries=(),
+        best=tuple(
+            ChosenRate(
+                variant=variant,
+                lr=lr,
+                chosen_on=study.choosing_seeds(),
+                judged_on=seeds,
+                edge=tuned.minima[variant].status == "grid-edge",
+            )
+            for variant, lr in rates.items()
+        ),
+        tuned_at="fitted-minima" if study.baseline in known else "grid-rates",
+        minima=tuple(TunedMinimum(variant=variant, minimum=minimum) for variant, minimum in tuned.minima.items()),
+        comparisons=(),
+        stages=2,
+    )
+    return Swept(part, values, doubts, tuple(_tuned_runs(grid, rates)), _check_tuned(grid, rates, pairs))
+
+
+def stage_losses(runs: Sequence[Run], plan: Plan) -> StageLosses:
+    """The counted losses of a stage of a sweep; `StatisticsError` names a run that has none."""
+    study = plan.study
+    assert study.sweep is not None
+    cells = {(run.variant, run.lr, run.seed): run for run in plan.runs}
+    done = {ended.run.id: ended for run in runs if (ended := ended_run(run)) is not None}
+    points = _points(_Grid(study, study.sweep, cells, done))
+    if missing := [point.run for point in points if point.counted is None]:
+        raise StatisticsError(f"{missing[0]} has no loss, so the sweep cannot choose a rate")
+    losses: dict[str, dict[float, list[float]]] = {}
+    for point in points:
+        losses.setdefault(point.variant, {}).setdefault(point.lr, []).append(point.counted or 0.0)
+    return losses
 
 
 def _points(grid: _Grid) -> list[SweepPoint]:

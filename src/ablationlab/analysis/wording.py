@@ -859,6 +859,8 @@ def about_rate(sweep: SweepAnalysis, rate: ChosenRate) -> str:
         return f"not chosen: a selection seed has no loss at {', '.join(map(setting, rate.missing))}"
     if not rate.edge:
         return ""
+    if sweep.stages == 2:
+        return "at the edge of both stages: a better rate may lie beyond it"
     fitted = {tuned.variant for tuned in sweep.minima if tuned.minimum is not None and tuned.minimum.lr is not None}
     if rate.variant in fitted:
         return "on the selection seeds, at the edge of the sweep; fitted to the judging seeds, it lies inside"
@@ -878,6 +880,12 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
             if fit.lr is not None
         )
         unknown = f" Not known: {why}." if why else ""
+        if sweep.stages == 2:
+            return [
+                "Tuned arms: every metric is that of runs at the rate that two stages found for the variant, on separate "
+                "seeds, before the plan was sealed. How far the loss may be from the best one, in brackets, widens intervals "
+                f"and counts in p: {shown}.{unknown}"
+            ]
         return [
             f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate, and perplexity and bits "
             "per byte follow it; other metrics are at the chosen grid rates. How far a fitted loss may be off widens "

@@ -212,7 +212,7 @@ class RunView:
         from ablationlab import pipeline
         from ablationlab.analysis.wording import ledger_sentence
         from ablationlab.records.results import read_runs
-        from ablationlab.report.designs import look_line, try_line
+        from ablationlab.report.designs import found_line, look_line, try_line
 
         out = self.printer
         match event:
@@ -237,6 +237,8 @@ class RunView:
                 self._evaluated(event)
             case pipeline.CalibrationTried(regime, attempt, asked, found):
                 out.text(try_line(regime, attempt, found, asked))
+            case pipeline.SweepTuned(found):
+                out.text(found_line(found))
             case pipeline.LookTaken(_, result):
                 if not result.stop:  # the verdict that follows says why it stopped
                     out.text(f"\n{look_line(result)}")

@@ -101,7 +101,7 @@ def plan(
     from ablationlab.instrument.costing.estimate import estimate, seed_seconds
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Deposit, Plan
-    from ablationlab.report.designs import design_lines
+    from ablationlab.report.designs import design_lines, doubt_line
     from ablationlab.report.terminal.power import shown_view
     from ablationlab.report.terminal.study import own_trainer_summary, plan_summary, plan_tables
     from ablationlab.study.checks import assumptions, study_warnings
@@ -109,13 +109,15 @@ def plan(
 
     printer = Printer()
     there = results.plan.exists()
-    if not there and calibrated_regimes(resolved):
+    if not there and (
+        calibrated_regimes(resolved) or (resolved.sweep is not None and resolved.sweep.finer is not None)
+    ):
         if timestamp:
-            raise AblationLabError("--timestamp: the plan is sealed once the study is calibrated; ask for it then")
+            raise AblationLabError("--timestamp: the plan is sealed once these runs are made; ask for it then")
         register(resolved, results)
         _show_calibration(printer, resolved, results)
         printer.text(
-            f"The study is sealed in {results.path}; its plan follows once it is calibrated: "
+            f"The study is sealed in {results.path}; its plan follows after these runs: "
             f"{_again(study, out, set_, device, workers)}"
         )
         return 0
@@ -141,6 +143,8 @@ def plan(
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):
         printer.text(line)
+    if resolved.sweep is not None and resolved.sweep.selection_seeds and resolved.sweep.finer is None:
+        printer.text(doubt_line(resolved))
     if timestamp:
         deposit = results.path / "deposit.json"
         Deposit.of(sealed).replace(deposit)
@@ -157,11 +161,14 @@ def plan(
 
 
 def _show_calibration(printer: Printer, study: Study, results: ResultsFolder) -> None:
-    """The calibrations that come before the plan, and what they have tried so far."""
+    """The sweep and the calibrations that come before the plan, and what they have tried so far."""
     from ablationlab.pipeline import calibration_tries
-    from ablationlab.report.designs import calibration_line, try_line
+    from ablationlab.report.designs import calibration_line, doubt_line, stages_line, try_line
     from ablationlab.study.plan import calibrated_regimes
 
+    if study.sweep is not None and study.sweep.finer is not None:
+        printer.text(stages_line(study.sweep, len(study.variants)))
+        printer.text(doubt_line(study))
     for name in calibrated_regimes(study):
         asked, tries = calibration_tries(study, results, name)
         printer.text(calibration_line(name, asked))

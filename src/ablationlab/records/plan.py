@@ -23,9 +23,12 @@ from ablationlab.records.probes import ProbeDefinition
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig, with_paths
 from ablationlab.records.storage import MEND_PLAN, Record, ResultsFolder, StoredValue, content_hash, numbered, read_json
+from ablationlab.stats.results import FittedMinimum
 
 #: Folders of a results folder beside plan.lock.
 LOOKS, AMENDMENTS = "looks", "amendments"
+#: The folder of what is trained before the plan is sealed: tries of calibrated regimes, and stages of a sweep.
+CALIBRATION = "calibration"
 #: Where this machine has the texts and the code that plan.lock names; no record, and of no use elsewhere.
 PLACES = "places.json"
 
@@ -268,6 +271,14 @@ class Calibrated(StoredValue):
         return next(attempt for attempt in reversed(self.tries) if attempt.value == self.value)
 
 
+class TwoStages(StoredValue):
+    """What the two stages of a sweep found before the plan was sealed: the seal of each stage's plan, and by variant the
+    best rate and how far its loss may be off (docs/stability.md)."""
+
+    plans: tuple[str, ...]
+    minima: dict[str, FittedMinimum]
+
+
 #: Spread of measured step times above which a measurement is called noisy.
 NOISY_SPREAD = 0.05
 
@@ -431,7 +442,8 @@ class Look(SealedRecord):
 
 
 class Registration(SealedRecord):
-    """study.lock: the whole study, sealed before its regimes are calibrated; plan.lock follows with what was found."""
+    """study.lock: the whole study, sealed before its regimes are calibrated and before a sweep of two stages; plan.lock
+    follows with what was found."""
 
     KIND: ClassVar[str] = "registration"
     study: Study
@@ -539,6 +551,7 @@ class Plan(Record):
     runs: tuple[PlannedRun, ...]
     stacks: tuple[tuple[str, ...], ...]
     calibrations: dict[str, Calibrated] = Field(default_factory=dict)
+    tuned: TwoStages | None = None
     step_times: tuple[StepTime, ...] = ()  # of every arm, where [budget] makes time equal
     # Of the files that the study's own trainer consists of: path -> sha256.
     files: dict[str, str] = Field(default_factory=dict)

@@ -896,10 +896,40 @@ class UsedCode(Frozen):
 NoiseStream = Literal["init", "data", "dropout"]
 
 
+class Finer(Frozen):
+    """The second stage of a sweep: closer rates about the best of the first, of every variant, on seeds of its own.
+
+    Both stages are trained before the plan is sealed; then each variant is judged at its best rate of both. ``found`` is
+    that rate: it is sealed with the plan, before the first compared run, and never given in a study file.
+    """
+
+    seeds: SeveralSeeds
+    """Seeds of the second stage only; they are never compared."""
+    rates: Annotated[int, Field(ge=3, le=99)] = 5
+    """Rates of each variant, an odd number: the middle one is the best of the first stage."""
+    factor: Annotated[float, Field(ge=1.05, le=2)] = 1.19
+    """From one rate to the next."""
+    found: dict[str, Positive] = Field(default_factory=dict)
+    """What was found. Sealed with the plan; not a setting."""
+
+    @field_validator("rates")
+    @classmethod
+    def _has_a_middle(cls, rates: int) -> int:
+        if rates % 2 == 0:
+            raise ValueError(f"{rates} rates have no middle one; allowed: odd numbers")
+        return rates
+
+    def about(self, centre: float) -> tuple[float, ...]:
+        """The rates about the first stage's best one, which stays as it is."""
+        steps = range(-(self.rates // 2), self.rates // 2 + 1)
+        return tuple(float(f"{centre * self.factor**step:.4g}") if step else centre for step in steps)
+
+
 class Sweep(Frozen):
     """Learning rates that the variants are trained at, in the default regime, on every seed of the sweep.
 
-    ``selection_seeds`` choose each variant's best rate; it is judged on ``seeds`` (the study's, unless given).
+    ``selection_seeds`` choose each variant's best rate; it is judged on ``seeds`` (the study's, unless given). With
+    ``finer``, the rates are those of a first stage on the selection seeds, and judging seeds have the rate found alone.
     """
 
     lr: Annotated[tuple[Positive, ...], Field(min_length=1), Distinct]
@@ -910,14 +940,28 @@ class Sweep(Frozen):
     """Seeds that choose each variant's best rate."""
     seeds: SomeSeeds | None = None
     """Seeds on which variants are judged at their best rate. Without them, the study's."""
+    finer: Finer | None = None
+    """A second stage of closer rates."""
+    stage: Literal[1, 2] | None = None
+    """Which stage of a sweep of two this study is. Sealed with its plan; not a setting."""
 
     def rates(self, variant: str) -> tuple[float, ...]:
-        """The rates of one variant, in ascending order."""
+        """The rates of one variant, in ascending order; the one that two stages found, once they have."""
+        if self.finer is not None and variant in self.finer.found:
+            return (self.finer.found[variant],)
         return tuple(sorted(self.variant_lr.get(variant, self.lr)))
 
     def all_rates(self) -> tuple[float, ...]:
         """Every rate that some variant may be trained at, in ascending order."""
+        if self.finer is not None and self.finer.found:
+            return tuple(sorted({*self.finer.found.values()}))
         return tuple(sorted({*self.lr, *(lr for rates in self.variant_lr.values() for lr in rates)}))
+
+    def stage_runs(self) -> tuple[int, ...]:
+        """Runs of each variant before the plan is sealed, stage by stage; none without a second stage."""
+        if self.finer is None:
+            return ()
+        return len(self.lr) * len(self.selection_seeds), self.finer.rates * len(self.finer.seeds)
 
 
 class Noise(Frozen):
@@ -1233,11 +1277,12 @@ class Study(Frozen):
 
         Defaults are left out, so that a version with more settings still knows it; so are the folders of corpora and
         programs given by path, which may move: the plan pins what is in them. The paper's text and authors change no
-        run: they are left out, and so is what a calibration found, which the plan pins, too.
+        run: they are left out, and so is what a calibration or a sweep found, which the plan pins, too.
         """
         body = self._with_smoothness(self.model_dump(mode="json", exclude_defaults=True, exclude={"text", "authors"}))
         for regime in body.get("regimes", {}).values():
             (regime.get("calibrate") or {}).pop("value", None)
+        _without_found(body)
         if self.use:
             body["use"] = [[code.name, code.sha256] for code in self.use]
         if "data" in body:
@@ -1267,6 +1312,7 @@ class Study(Frozen):
     def criteria_hash(self) -> str:
         """Hash of what was registered: criteria, contrasts, sweep selection and the arms they speak of."""
         body = self._with_smoothness(self.model_dump(mode="json", include=set(REGISTERED), exclude_defaults=True))
+        _without_found(body)
         return content_hash(body | ({"tables": self._hashed_tables()} if "tables" in body else {}))
 
     def regime_names(self) -> tuple[str, ...]:
@@ -1284,14 +1330,26 @@ class Study(Frozen):
         return self.sweep.seeds if self.sweep.seeds is not None else self.seeds
 
     def sweep_seeds(self) -> tuple[int, ...]:
-        """Every seed that is trained at every rate of the sweep: those that choose, then those that judge."""
-        return () if self.sweep is None else (*self.sweep.selection_seeds, *self.judging_seeds())
+        """Every seed that is trained at every rate of the sweep: those that choose, then those that judge.
+
+        Of a sweep of two stages those that judge: the others are trained before the plan.
+        """
+        if self.sweep is None or self.sweep.finer is not None:
+            return self.judging_seeds()
+        return (*self.sweep.selection_seeds, *self.judging_seeds())
+
+    def choosing_seeds(self) -> tuple[int, ...]:
+        """The seeds that choose the rates of the sweep, of both stages where it has two."""
+        if self.sweep is None:
+            return ()
+        return (*self.sweep.selection_seeds, *(self.sweep.finer.seeds if self.sweep.finer is not None else ()))
 
     def own_seeds(self) -> dict[str, tuple[int, ...]]:
         """The seeds behind the comparisons of a sweep, by the name they stand under."""
         if self.sweep is None:
             return {}
-        return {SWEEP: self.sweep_seeds()} | ({TUNED: self.judging_seeds()} if self.sweep.selection_seeds else {})
+        over = {} if self.sweep.finer is not None else {SWEEP: self.sweep_seeds()}
+        return over | ({TUNED: self.judging_seeds()} if self.sweep.selection_seeds else {})
 
     def in_regime(self, name: str) -> tuple[ModelConfig, TrainingConfig]:
         """Model and training with one regime's overrides applied; of studies that this package trains."""
@@ -1313,12 +1371,22 @@ class Study(Frozen):
         found = regime.changed(calibrate=regime.calibrate.changed(value=value))
         return self.changed(regimes={**self.regimes, name: found})
 
+    def tuned(self, found: Mapping[str, float]) -> Self:
+        """The study with the rate that both stages of its sweep found for each variant."""
+        assert self.sweep is not None
+        assert self.sweep.finer is not None
+        return self.changed(sweep=self.sweep.changed(finer=self.sweep.finer.changed(found=dict(found))))
+
     def look_of(self, seed: int) -> int:
         """The look, from 1, that first counts a seed; 1 without a design, and for seeds that no look compares."""
         if self.design is None or seed not in self.seeds:
             return 1
         place = self.seeds.index(seed)
         return next((number for number, seeds in enumerate(self.design.looks, start=1) if place < seeds), 1)
+
+
+def _without_found(body: Mapping[str, Any]) -> None:
+    ((body.get("sweep") or {}).get("finer") or {}).pop("found", None)
 
 
 def looks_like_path(corpus: str) -> bool:

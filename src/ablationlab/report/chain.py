@@ -10,14 +10,16 @@ from typing import Literal
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.conclusion import decided_again
-from ablationlab.core.errors import RecordError
+from ablationlab.analysis.stages import found_by_stages
+from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.core.format import counted, part
 from ablationlab.core.grouping import grouped
 from ablationlab.records.energy import ENERGY
 from ablationlab.records.evaluation import Suite
-from ablationlab.records.plan import AMENDMENTS, LOOKS, PLACES, Deposit, Plan
+from ablationlab.records.plan import AMENDMENTS, CALIBRATION, LOOKS, PLACES, Deposit, Plan
 from ablationlab.records.results import REPLICATION, RUN_FILES, SUITE, WEIGHTS, Results, Run, not_kept
 from ablationlab.records.seal import RunSeal, SealedRecord, file_hash
+from ablationlab.records.settings import SWEEP
 from ablationlab.records.storage import ResultsFolder, inside, numbered, read_regular
 from ablationlab.records.table_curves import TABLE_CURVES
 
@@ -77,6 +79,7 @@ def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
         yield _deposit(plan, deposited)
         for amendment in plan.amendments:
             yield Link("amendments", "holds", f"{counted(len(amendment.runs), 'run')} added {amendment.created}")
+        yield from _before_the_plan(plan, folder)
         yield from _code(plan, folder)
         yield from _runs(results)
         yield from _tasks(results)
@@ -116,6 +119,51 @@ def _code(plan: Plan, folder: Path) -> Iterator[Link]:
     yield from broken
     if own and not broken:
         yield Link("use", "holds", f"{counted(len(own), 'file')}, as the plan sealed them")
+
+
+def _before_the_plan(plan: Plan, folder: Path) -> Iterator[Link]:
+    """The small studies of calibrated regimes and of a sweep's stages, whose seals the plan names."""
+    sealed = {
+        f"{CALIBRATION}/{regime}/{number:02d}": attempt.plan_hash
+        for regime, found in plan.calibrations.items()
+        for number, attempt in enumerate(found.tries, start=1)
+    }
+    stages = () if plan.tuned is None else plan.tuned.plans
+    sealed |= {f"{CALIBRATION}/{SWEEP}/{number:02d}": seal for number, seal in enumerate(stages, start=1)}
+    if not sealed:
+        return
+    if not (folder / CALIBRATION).is_dir():
+        yield Link(CALIBRATION, "not kept", "plan.lock has what was found")
+        return
+    links = [link for place, seal in sealed.items() for link in _small(folder, place, seal)]
+    yield from links
+    if plan.tuned is not None and not links:
+        try:
+            again = found_by_stages(plan.study, ResultsFolder(folder))
+            said = "" if again == plan.tuned else "its records give other rates than plan.lock has"
+        except AblationLabError as error:
+            said = str(error)
+        links = [Link(f"{CALIBRATION}/{SWEEP}", "differs", said)] if said else []
+        yield from links
+    if not links:
+        yield Link(
+            CALIBRATION, "holds", f"{counted(len(sealed), 'study', 'studies')} before the plan, as it names them"
+        )
+
+
+def _small(folder: Path, place: str, seal: str) -> Iterator[Link]:
+    """What is wrong with one of them."""
+    try:
+        results = Results.open(folder / place)
+    except RecordError as error:
+        yield Link(place, "differs", str(error))
+        return
+    if results.plan is None or not results.sealed or results.plan.plan_hash != seal:
+        yield Link(f"{place}/plan.lock", "differs", "is not the plan whose seal plan.lock has")
+        return
+    for link in _runs(results):
+        if link.state in ("differs", "missing"):
+            yield Link(f"{place}/{link.file}", link.state, link.text)
 
 
 def _runs(results: Results) -> Iterator[Link]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isfinite
+
 from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
-from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try
-from ablationlab.records.settings import Calibrate, Study, registered_alpha
+from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try, TwoStages
+from ablationlab.records.settings import Calibrate, Study, Sweep, registered_alpha
+from ablationlab.stats.tuned import expected_doubt
 
 _FOUND = {
     "difference": "a difference is shown",
@@ -74,6 +78,56 @@ def calibrated_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def stages_line(sweep: Sweep, variants: int) -> str:
+    """What a sweep of two stages will train before the plan is sealed."""
+    assert sweep.finer is not None
+    finer, (first, second) = sweep.finer, sweep.stage_runs()
+    return (
+        f"The sweep comes first, in two stages of {count(variants * first)} and {count(variants * second)} runs: "
+        f"{count(len(sweep.lr))} rates on {counted(len(sweep.selection_seeds), 'seed')}, then {count(finer.rates)} rates "
+        f"{number(finer.factor)} apart about each variant's best, on {counted(len(finer.seeds), 'other seed')}."
+    )
+
+
+#: What a factor of two from the best rate may cost, in SDs of a run.
+_COSTS = (1, 3, 10)
+
+
+def doubt_line(study: Study) -> str:
+    """What a sweep will leave in doubt, by simulation, beside one of one stage and as many runs."""
+    sweep = study.sweep
+    assert sweep is not None
+    judging, finer = len(study.judging_seeds()), sweep.finer
+    runs = sum(sweep.stage_runs()) + judging
+    one_stage = judging if finer is None else max(runs // len(sweep.lr) - len(sweep.selection_seeds), 1)
+    alone = [expected_doubt(sweep.lr, one_stage, cost) for cost in _COSTS]
+    text = f"one stage{f' of {count(runs)} runs' if finer is not None else ''} {_doubts(alone)}"
+    if finer is not None:
+        second = (finer.about, len(finer.seeds))
+        both = [expected_doubt(sweep.lr, len(sweep.selection_seeds), cost, second) for cost in _COSTS]
+        text = f"two stages {_doubts(both)}; {text}"
+    return (
+        "Expected doubt of a tuned difference, in SDs of one run beside the others of its seed, if a factor of two from the "
+        f"best rate costs {', '.join(map(count, _COSTS))} SDs: {text}."
+    )
+
+
+def _doubts(doubts: Sequence[float]) -> str:
+    return ", ".join(number(doubt, 2) if isfinite(doubt) else "no fit" for doubt in doubts)
+
+
+def found_line(tuned: TwoStages) -> str:
+    """What both stages found."""
+    found = ", ".join(
+        f"{name} {setting(minimum.lr)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'at an edge'})"
+        for name, minimum in tuned.minima.items()
+        if minimum.lr is not None
+    )
+    return (
+        f"Best rates, found in two stages before the plan was sealed, and how far the loss there may be off: {found}."
+    )
+
+
 def step_times_line(plan: Plan) -> str:
     """What a step of every arm took before the plan was sealed, and how well that is known."""
     several = len({time.regime for time in plan.step_times}) > 1
@@ -131,5 +185,6 @@ def design_lines(plan: Plan) -> list[str]:
     lines = [levels_line(plan.study)] if plan.study.design is not None else []
     lines += [look_line(look.result) for look in plan.looks]
     lines += calibrated_lines(plan)
+    lines += [found_line(plan.tuned)] if plan.tuned is not None else []
     lines += [step_times_line(plan)] if plan.step_times else []
     return lines + [amendment_line(amendment) for amendment in plan.amendments]

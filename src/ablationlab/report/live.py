@@ -35,7 +35,7 @@ def may_begin(folder: Path) -> bool:
 
 
 def _waits_for(folder: Path) -> str:
-    calibrates = " Its regimes are calibrated first." if (folder / "calibration").is_dir() else ""
+    calibrates = " Its regimes are calibrated, or its rates swept, first." if (folder / "calibration").is_dir() else ""
     return f"Waiting for {folder / 'plan.lock'}, which `ablationlab run` writes when the study begins.{calibrates}"
 
 

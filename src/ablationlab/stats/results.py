@@ -394,7 +394,8 @@ class PairedSurvival(StatisticalResult):
 class FittedMinimum(StatisticalResult):
     """The best rate by a cubic through four rates, and each seed's loss there; *status* says why there is none.
 
-    *doubt*: how far the losses may be off, since no curve through a few rates is the true one.
+    *doubt*: how far the losses may be off, since no curve through a few rates is the true one. Of a sweep of two stages
+    *lr* is the rate that is judged, whatever the status, and its losses are those of the judged runs.
     """
 
     status: Literal["ok", "grid-edge", "coarse-grid"]

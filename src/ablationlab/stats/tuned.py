@@ -12,6 +12,13 @@ minimum lies between the lowest mean and the lowest place above these lines, and
 farther of the two. A difference of two arms counts only beyond the doubts of both (`beyond_doubt`, `widened`).
 Where the grid ends after one rate on one side, a parabola through three rates takes the cubic's place.
 
+**Two stages.** A second stage has closer rates about the best of the first, on seeds of its own; each arm is then judged
+at its best rate of both, on other seeds again. Both stages make one curve: a loss is its seed's level plus what its rate
+adds, and the stages share the best rate of the first. The doubt (`best_of_stages`) is how far the lowest mean lies above
+the lowest that a convex curve can be, and one standard error of a mean, since no judged run shares the noise of the means.
+An arm can only be *worse* at its rate than at its best, so a difference of two arms is off by the larger of their doubts, not
+by their sum.
+
 There is no fit, and the status says so, where the best rate is at the edge of the grid, the grid is too narrow, or
 neighbours are more than a factor of two apart. docs/validation.md has the simulated levels of this, of the grid, of
 parabolas alone, and of a bootstrap that repeats the choice.
@@ -20,7 +27,7 @@ parabolas alone, and of a bootstrap that repeats the choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -64,6 +71,82 @@ def fitted_minimum(losses: Mapping[float, Sequence[float]]) -> FittedMinimum:
     values += min(max(values.mean(), low), means[at]) - values.mean()
     doubt = max(float(values.mean()) - low, means[at] - float(values.mean()))
     return FittedMinimum("ok", float(rates[left] * np.exp(best)), window, tuple(values.tolist()), doubt)
+
+
+def best_of_stages(first: Mapping[float, Sequence[float]], second: Mapping[float, Sequence[float]]) -> FittedMinimum:
+    """The rate of both stages at which an arm is to be judged, and how far it may be from its best there.
+
+    Each stage: rate -> losses of its own seeds in the same order; they share a rate.
+    """
+    shared, stages = sorted(first.keys() & second.keys()), (first, second)
+    if not shared or any(len({len(losses) for losses in stage.values()}) != 1 for stage in stages):
+        raise StatisticsError("both stages need a common rate, and every rate the losses of the same seeds")
+    apart = float(np.mean([np.mean(second[rate]) - np.mean(first[rate]) for rate in shared]))
+    levelled = (first, {rate: np.asarray(losses) - apart for rate, losses in second.items()})
+    rates = sorted(first.keys() | second.keys())
+    y = np.array([np.mean(np.concatenate([stage[rate] for stage in levelled if rate in stage])) for rate in rates])
+    at = int(np.argmin(y))
+    if at in (0, len(rates) - 1) or rates[-1] / rates[0] < LEAST_SPAN * (1 - 1e-9):
+        return FittedMinimum("grid-edge", rates[at], (), ())
+    window = tuple(rates[max(at - 2, 0) : at + 3])
+    if max(high / low for low, high in pairwise(rates[at - 1 : at + 2])) > WIDEST_STEP * (1 + 1e-9):
+        return FittedMinimum("coarse-grid", rates[at], window, ())
+    doubt = float(y[at]) - _least(np.log(np.array(rates)), y, at) + _error(stages, window)
+    return FittedMinimum("ok", rates[at], window, (), doubt)
+
+
+def _error(stages: Sequence[Mapping[float, Sequence[float]]], window: Sequence[float]) -> float:
+    """The standard error of a stage's mean at one rate beside those of its other rates: a seed's own level is in all."""
+    squares, freedom, fewest = 0.0, 0, math.inf
+    for stage in stages:
+        losses = np.array([stage[rate] for rate in window if rate in stage])
+        if not losses.size:
+            continue
+        left = losses - losses.mean(axis=0) - losses.mean(axis=1, keepdims=True) + losses.mean()
+        squares += float((left**2).sum())
+        freedom += (losses.shape[0] - 1) * (losses.shape[1] - 1)
+        fewest = min(fewest, losses.shape[1])
+    return math.sqrt(squares / freedom / fewest) if freedom else 0.0
+
+
+def expected_doubt(
+    rates: Sequence[float],
+    seeds: int,
+    cost: float,
+    finer: tuple[Callable[[float], Sequence[float]], int] | None = None,
+    draws: int = 100,
+) -> float:
+    """The median doubt of a difference of two arms before anything is trained, in SDs of what is left of a run's loss when
+    its seed's level is taken away; infinite where most arms have no fit.
+
+    Losses are parabolas in log rate that lie anywhere about the middle of the grid; a factor of two from the best rate costs
+    *cost*. *finer*: the second stage's rates about a centre, and its seeds. Simulated, with fixed draws.
+    """
+    rng = np.random.default_rng(0)
+    grid = sorted(rates)
+    middle = len(grid) // 2
+    step = grid[middle] / grid[middle - 1]
+
+    def stage(at: Sequence[float], best: float, n: int) -> dict[float, list[float]]:
+        return {rate: (cost * math.log2(rate / best) ** 2 + rng.normal(size=n)).tolist() for rate in at}
+
+    doubts = []
+    for _ in range(draws):
+        fits = []
+        for _ in range(2):
+            best = grid[middle] * step ** rng.uniform(-0.5, 0.5)
+            first = stage(grid, best, seeds)
+            if finer is None:
+                fits.append(fitted_minimum(first))
+            else:
+                about, more = finer
+                means = {rate: float(np.mean(losses)) for rate, losses in first.items()}
+                centre = min(means, key=means.__getitem__)
+                fits.append(best_of_stages(first, stage(about(centre), best, more)))
+        known = all(fit.status == "ok" for fit in fits)
+        both = [fit.doubt for fit in fits]
+        doubts.append((sum(both) if finer is None else max(both)) if known else math.inf)
+    return float(np.median(doubts))
 
 
 def beyond_doubt(deltas: Sequence[float], doubt: float) -> list[float]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -660,16 +661,18 @@ def _pair_count(data: Mapping[str, Any], criterion: Mapping[str, Any]) -> int:
 def _sweep_regimes(data: Mapping[str, Any]) -> list[str]:
     """The names that this study's sweep gives to comparisons."""
     table = _table(data, "sweep")
-    return ([SWEEP] if table else []) + ([TUNED] if _seeds(table, "selection_seeds") else [])
+    return ([SWEEP] if table and "finer" not in table else []) + ([TUNED] if _seeds(table, "selection_seeds") else [])
 
 
 def _seed_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Seeds that choose something and are compared as well."""
     sweep = _table(data, "sweep")
     judging = _seeds(sweep if "seeds" in sweep else data, "seeds")
+    finer = _table(sweep, "finer")
     compared = [*_seeds(data, "seeds"), *_seeds(sweep, "seeds"), *_seeds(sweep, "selection_seeds")]
     choosing = {
         "sweep.selection_seeds": (sweep, judging, "a rate must be chosen on other seeds than those it is judged on"),
+        "sweep.finer.seeds": (finer, compared, "the second stage has seeds of its own"),
         "evaluation.gate_seeds": (
             _table(data, "evaluation"),
             compared,
@@ -700,11 +703,10 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("sweep.lr", "a sweep needs more than one rate", str(table["lr"][0]), "two rates or more")
     own_rates = _table(table, "variant_lr")
     tuned = any(criterion.get("regime") == TUNED for _, criterion in _entries(data, "criteria"))
-    for key, grid in (("lr", table.get("lr")), *((f"variant_lr.{name}", rates) for name, rates in own_rates.items())):
-        known = [rate for rate in grid if isinstance(rate, int | float) and rate > 0] if isinstance(grid, list) else []
-        if tuned and len(known) > 1 and max(known) < LEAST_SPAN * min(known):
+    for key, known in _grids(table):
+        if tuned and len(known) > 1 and known[-1] < LEAST_SPAN * known[0]:
             text = "the highest rate must be at least twice the lowest, or noise decides which of them is best"
-            yield Problem(f"sweep.{key}", text, f"{in_figures(min(known))} to {in_figures(max(known))}")
+            yield Problem(f"sweep.{key}", text, f"{in_figures(known[0])} to {in_figures(known[-1])}")
     variants = [name for name in _list(data, "variants") if isinstance(name, str)]
     for name, rates in own_rates.items():
         if name not in variants:
@@ -716,12 +718,49 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         if criterion.get("regime") == SWEEP:
             text = "compares variants over the same rates, and sweep.variant_lr gives some their own"
             yield Problem(f"{key}.regime", text, repr(SWEEP))
+    yield from _stage_problems(data, table)
     own, chosen = "seeds" in table, _seeds(table, "selection_seeds")
     left = [seed for seed in _seeds(table if own else data, "seeds") if seed not in chosen]
     if chosen and len(left) == 1:
         text = "only one seed is left to judge the chosen rates on, and one pair shows nothing"
         allowed = "two or more besides the selection seeds; five or more are better"
         yield Problem("sweep.seeds" if own else "seeds", text, str(left[0]), allowed)
+
+
+def _grids(table: Mapping[str, Any]) -> Iterator[tuple[str, list[float]]]:
+    """The grids of a sweep by their keys, as far as they are rates, in ascending order."""
+    own = _table(table, "variant_lr")
+    for key, grid in (("lr", table.get("lr")), *((f"variant_lr.{name}", rates) for name, rates in own.items())):
+        rates = grid if isinstance(grid, list | tuple) else ()
+        yield key, sorted(rate for rate in rates if isinstance(rate, int | float) and rate > 0)
+
+
+def _stage_problems(data: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
+    """What a sweep of two stages needs: rates and seeds for the first, and budgets that do not depend on the clock."""
+    if "stage" in table:
+        yield Problem("sweep.stage", "is sealed with a stage; leave it out", repr(table["stage"]))
+    if "finer" not in table:
+        return
+    from ablationlab.stats.tuned import WIDEST_STEP
+
+    if "found" in _table(table, "finer"):
+        yield Problem("sweep.finer.found", "is found by the stages and sealed with the plan; leave it out")
+    if len(_seeds(table, "selection_seeds")) < 2:
+        text = "the first stage needs seeds of its own, which no arm is judged on"
+        yield Problem("sweep.selection_seeds", text, None, "two or more; three are better")
+    for key, known in _grids(table):
+        if len(known) < 3:
+            yield Problem(
+                f"sweep.{key}", "the first stage needs rates on both sides of the best", None, "three or more"
+            )
+        elif max(high / low for low, high in pairwise(known)) > WIDEST_STEP * (1 + 1e-9):
+            text = (
+                "a finer stage about the best rate must reach its neighbours, which are more than a factor of two away"
+            )
+            yield Problem(f"sweep.{key}", text, ", ".join(map(in_figures, known)))
+    if _table(data, "budget").get("match") == "time":
+        text = "step times would be measured for every stage anew, and budgets would differ; with [sweep.finer] use another"
+        yield Problem("budget.match", text, "'time'", "tokens, flops")
 
 
 def _noise_problems(data: Mapping[str, Any]) -> Iterator[Problem]:

@@ -41,6 +41,7 @@ from ablationlab.records.plan import (
     RunRole,
     StepTime,
     Streams,
+    TwoStages,
     without_paths,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
@@ -102,10 +103,11 @@ def study_cells(
     _check_size(study)
     texts = {name: (corpora or {}).get(name, corpus) for name in study.variants}
     maker = _CellMaker(study, corpus, texts, precision, step_times)
+    stage = study.sweep is not None and study.sweep.stage is not None  # of a sweep, which is all that it trains
     cells = [
         maker.cell(regime, seed, name)
         for regime in study.regime_names()
-        for seed in study.seeds
+        for seed in (() if stage else study.seeds)
         for name in study.variants
     ]
     cells += [
@@ -155,6 +157,10 @@ def run_count(study: Study) -> int:
             rates = study.sweep.rates(name)
             there = own.intersection(seeds) if variant.on(model).training.get("lr", training.lr) in rates else ()
             total += len(rates) * len(seeds) - len(there)
+        if study.sweep.finer is not None:
+            # Each arm is judged at one rate; before the plan is sealed it is not known which.
+            total = len(study.variants) * (regimes * len(own) + len(apart) + len(seeds) + sum(study.sweep.stage_runs()))
+            total += regimes * len(study.evaluation.gate_seeds)
     return total
 
 
@@ -175,13 +181,15 @@ def make_plan(
     corpora: Mapping[str, TokenizedCorpus] | None = None,
     calibrations: Mapping[str, Calibrated] | None = None,
     measure: MeasureSteps | None = None,
+    tuned: TwoStages | None = None,
 ) -> Plan:
     """Resolve a study completely. Nothing is written.
 
-    *corpora* are the texts of variants that change [data]; *calibrations* what was found for regimes that ask for it.
+    *corpora* are the texts of variants that change [data]; *calibrations* what was found for regimes that ask for it;
+    *tuned* what both stages of a sweep found.
     *measure* times the steps of all arms, where time is to be equal: it gets the plan at equal tokens.
     """
-    plan = _plan(study, corpus, device, workers, corpora or {}, calibrations or {}, ())
+    plan = _plan(study, corpus, device, workers, corpora or {}, calibrations or {}, (), tuned)
     if study.budget.match != "time":
         return plan
     if measure is None:
@@ -197,6 +205,7 @@ def _plan(
     corpora: Mapping[str, TokenizedCorpus],
     calibrations: Mapping[str, Calibrated],
     step_times: tuple[StepTime, ...],
+    tuned: TwoStages | None = None,
 ) -> Plan:
     from ablationlab.model.machine import check_room, choose_device, choose_precision, gpu_memory
 
@@ -206,6 +215,12 @@ def _plan(
         raise PlanError(f"{text}; `ablationlab run` does it, then seals the plan")
     for name, found in calibrations.items():
         study = study.calibrated(name, found.value)
+    if study.sweep is not None and study.sweep.finer is not None:
+        if tuned is None:
+            raise PlanError(
+                "[sweep.finer]: its stages come before the plan; `ablationlab run` trains them, then seals it"
+            )
+        study = study.tuned({name: minimum.lr for name, minimum in tuned.minima.items() if minimum.lr is not None})
 
     device_kind, device_name = choose_device(device)
 
@@ -252,6 +267,7 @@ def _plan(
         ),
         **_placed(stacks),
         calibrations=dict(calibrations),
+        tuned=tuned,
         step_times=step_times,
         environment=current(),
         created=timestamp(),
@@ -294,6 +310,11 @@ def extension(
     look = _planned_look(plan, sealed, seeds, variants)
     wanted = extended(plan, seeds, variants)
     untimed = [name for name in variants if name not in study.variants]
+    if plan.tuned is not None and untimed:
+        raise PlanError(
+            f"[sweep.finer]: {', '.join(untimed)} cannot be added, for the best rates of all arms were found before the plan "
+            "was sealed. Seeds can be added; plan a study with these variants in another folder"
+        )
     if study.budget.match == "time" and untimed:
         raise PlanError(
             f"[budget] match = 'time': {', '.join(untimed)} cannot be added, for the steps of all arms were timed together, "
@@ -345,7 +366,9 @@ def _check_seeds(study: Study, seeds: Sequence[int]) -> None:
     choosing = {f"regimes.{name}.calibrate.seeds": regime.calibrate for name, regime in study.regimes.items()}
     used = {key: set(calibrate.seeds) for key, calibrate in choosing.items() if calibrate is not None}
     used["evaluation.gate_seeds"] = set(study.evaluation.gate_seeds)
-    used["sweep.selection_seeds"] = set(study.sweep.selection_seeds if study.sweep is not None else ())
+    if study.sweep is not None:
+        used["sweep.selection_seeds"] = set(study.sweep.selection_seeds)
+        used["sweep.finer.seeds"] = set(study.choosing_seeds()).difference(study.sweep.selection_seeds)
     for key, taken in used.items():
         if taken.intersection(seeds):
             shared = ", ".join(map(str, sorted(taken.intersection(seeds))))

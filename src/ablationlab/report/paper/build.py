@@ -265,6 +265,8 @@ class Context:
 
     def rate_field(self, sweep: Sweep, rate: float) -> str:
         """Where a sweep holds a rate: among those of all arms, or of the first arm that has it among its own."""
+        if sweep.finer is not None:
+            return next(f"finer/found/{arm}" for arm, found in sweep.finer.found.items() if found == rate)
         if rate in sweep.lr:
             return f"lr/{sweep.lr.index(rate)}"
         arm, rates = next((arm, rates) for arm, rates in sweep.variant_lr.items() if rate in rates)

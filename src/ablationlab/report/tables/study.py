@@ -465,6 +465,8 @@ def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
 def rate_table(sweep: SweepAnalysis) -> Table:
     """Learning-rate sensitivity and the rate of the sweep that was chosen for every variant."""
     best, select = {chosen.variant: chosen for chosen in sweep.best}, bool(sweep.best)
+    if sweep.stages == 2:
+        return _found_table(sweep)
     notes = any(wording.about_rate(sweep, chosen) for chosen in sweep.best)
     rows: list[Cells] = []
     for summary in sweep.summaries:
@@ -490,6 +492,22 @@ def rate_table(sweep: SweepAnalysis) -> Table:
         )
     chosen_too = ", and the rate of the sweep that was chosen for each variant" if select else ""
     return Table.of("rates", f"Learning-rate sensitivity{chosen_too}.", rows)
+
+
+def _found_table(sweep: SweepAnalysis) -> Table:
+    doubts = {tuned.variant: tuned.minimum.doubt for tuned in sweep.minima if tuned.minimum is not None}
+    rows: list[Cells] = [
+        {
+            Column("variant", "Variant"): Cell.name(chosen.variant),
+            Column("lr", "Rate", "right"): Cell.of(chosen.lr, setting),
+            Column("doubt", "Doubt", "right"): Cell.of(doubts[chosen.variant] or None, number),
+            Column("chosen_on", "Found on seeds"): ranges(chosen.chosen_on),
+            Column("judged_on", "Judged on seeds"): ranges(chosen.judged_on),
+            Column("why", "Note", printed=any(rate.edge for rate in sweep.best)): wording.about_rate(sweep, chosen),
+        }
+        for chosen in sweep.best
+    ]
+    return Table.of("rates", "The rate that two stages found for each variant.", rows)
 
 
 def swept_table(sweep: SweepAnalysis) -> Table:

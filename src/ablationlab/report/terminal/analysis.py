@@ -211,10 +211,11 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
             if analysis.sweep.best
             else ""
         )
-        yield Text(
-            "Sensitivity: mean excess of the loss over the best rate's, for a rate that is log-uniform over the sweep. A run "
-            f"that diverged, or ended worse than it began, counts with its loss at the start.{chosen}"
-        )
+        if analysis.sweep.stages == 1:
+            yield Text(
+                "Sensitivity: mean excess of the loss over the best rate's, for a rate that is log-uniform over the sweep. A "
+                f"run that diverged, or ended worse than it began, counts with its loss at the start.{chosen}"
+            )
         if notes := wording.sweep_notes(analysis.sweep):
             yield _lines("Learning rates", notes)
     if analysis.interactions is not None:
