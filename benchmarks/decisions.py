@@ -349,7 +349,7 @@ def spreads_of(entry: str, regime: str) -> dict[str, float]:
     return dict(zip(("none", *VARIANTS), np.sqrt(2 * np.r_[among, own] / middle).tolist(), strict=False))
 
 
-#: Entries of the gallery: of 12 variants, of 4, and of 5 with one that is eight times as noisy as the rest.
+#: Entries of the gallery: of 12 variants, of 4, and of 5, one of which is seven times as noisy as the middle one.
 ENTRIES: Final = (
     ("scoreboard", "tuned"),
     ("embedding-norm-bpe-why", "default"),

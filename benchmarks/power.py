@@ -23,7 +23,7 @@ from ablationlab.analysis.conclusion import analyze
 from ablationlab.records.verdict import Answer
 from ablationlab.stats import claim_power, detectable_effect, paired_t_power, tost_power
 from ablationlab.stats._common import FloatArray
-from ablationlab.stats.power import TRIMMED_ARMS, TRIMMED_PAIRS
+from ablationlab.stats.costs import CAPPED
 from ablationlab.study.load import parse_study
 from simulated import World, answers_of, datasets
 
@@ -57,8 +57,10 @@ def shown(costs_SAn: FloatArray, level: float) -> float:
     own = costs_SAn.var(axis=2, ddof=1)
     variance, freedom = own, n - 1
     if arms > 1:
-        kept = np.sort(own, axis=1)[:, : arms - 1 if arms >= TRIMMED_ARMS and n >= TRIMMED_PAIRS else arms]
-        variance, freedom = np.maximum(own, kept.mean(axis=1)[:, None]), 2 * (n - 1)
+        pooled = np.sort(own, axis=1)
+        if arms >= CAPPED[0] and n >= CAPPED[1]:
+            pooled[:, -1] = pooled[:, -2]
+        variance, freedom = np.maximum(own, pooled.mean(axis=1, keepdims=True)), 2 * (n - 1)
     t = np.abs(costs_SAn.mean(axis=2)) / np.sqrt(variance / n)
     return float((t > special.stdtrit(freedom, 1 - level / 2)).mean())
 

@@ -43,7 +43,7 @@ def analyze(dataset: Dataset) -> Analysis:
         hypotheses=dataset.hypotheses,
         metrics={name: metric for name, metric in dataset.metrics.items() if name in used},
         resamples=RESAMPLES,
-        comparisons=tuple(c if dataset.brief else with_seeds_to_keep(c, dataset) for c in comparisons),
+        comparisons=tuple(c if dataset.brief else with_seeds_to_keep(c) for c in comparisons),
         families=tuple(families),
         stability=stability(dataset, comparisons),
         sweep=dataset.sweep.model_copy(update={"comparisons": swept}) if dataset.sweep is not None else None,

@@ -46,7 +46,7 @@ def power_of(comparisons: Iterable[Comparison], dataset: Dataset) -> tuple[Power
     """What the primary comparisons could see; none without pairs, where deltas do not vary, or p cannot reach alpha."""
     asked = [c for c in comparisons if c.metric == dataset.primary and c.design == "paired"]
     return tuple(
-        _power(c, c.delta_sd, _arms_in(dataset, c))
+        _power(c, c.delta_sd, 1 + len(c.shared_with))
         for c in asked
         if c.n >= 3 and c.delta_sd and can_show(c.test, c.n, alpha_per_test(c))
     )
@@ -89,7 +89,7 @@ def _decided_by(comparison: Comparison, sd: float, alpha: float, arms: int) -> i
     return None if pairs is None else _at_least(pairs, comparison.test, alpha)
 
 
-def with_seeds_to_keep(comparison: Comparison, dataset: Dataset) -> Comparison:
+def with_seeds_to_keep(comparison: Comparison) -> Comparison:
     """A guard with the seeds that would show its margin kept with 80 % power, if the effect is as large as seen."""
     margin = comparison.margin if comparison.margin is not None else comparison.smallest_effect
     cost, sd, seen = comparison.cost, comparison.delta_sd, comparison.loss()[0]
@@ -97,25 +97,13 @@ def with_seeds_to_keep(comparison: Comparison, dataset: Dataset) -> Comparison:
         return comparison
     room = (margin or 0.0) - seen - comparison.doubt
     most = OUT_OF_REACH * comparison.n
-    pairs = (
-        pairs_to_decide(
-            room / sd, None, power=POWER, alpha=comparison.alpha, arms=_arms_in(dataset, comparison), most=most
-        )
-        if room > 0
-        else None
-    )
+    pairs = pairs_to_decide(room / sd, None, power=POWER, alpha=comparison.alpha, most=most) if room > 0 else None
     return comparison.model_copy(update={"cost": cost.model_copy(update={"kept_by": pairs})})
-
-
-def _arms_in(dataset: Dataset, comparison: Comparison) -> int:
-    asked = (comparison.metric, comparison.regime, comparison.role)
-    criterion = next((c for c in dataset.criteria if (c.metric, c.regime, c.role) == asked), None)
-    return 1 if criterion is None else sharing(criterion, dataset.variants)
 
 
 def sharing(criterion: Criterion, variants: Sequence[str]) -> int:
     """How many arms share the variance of one comparison."""
-    return len(variants) - 1 if getattr(criterion, "variance", "own") == "shared" else 1
+    return len(variants) - 1 if criterion.variance == "shared" else 1
 
 
 def alpha_per_test(comparison: Comparison) -> float:

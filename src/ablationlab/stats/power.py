@@ -15,14 +15,13 @@ from scipy import optimize, special
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, count, fraction, number, positive
+from ablationlab.stats.costs import CAPPED
 from ablationlab.stats._noncentral import legendre, noncentral_t_cdf
 
 #: No plan asks for more seeds than this; beyond it the answer is "no affordable number".
 MOST_PAIRS: Final = 1_000_000
 #: Draws of the variances of arms that share one: the error of a power is at most 0.3 points.
 DRAWS: Final = 4096
-#: From so many arms and pairs on, the largest arm is left out of the mean variance.
-TRIMMED_ARMS, TRIMMED_PAIRS = 8, 5
 
 
 def paired_t_power(effect: float, n: int, *, alpha: float = 0.05, arms: int = 1) -> float:
@@ -152,10 +151,10 @@ def _shared_errors(arms: int, n: int) -> FloatArray:
     rng = np.random.default_rng([arms, n])
     baseline = rng.chisquare(n - 1, (DRAWS, 1))
     variances = rng.noncentral_chisquare(n - 1, np.broadcast_to(baseline, (DRAWS, arms))) / (2 * (n - 1))
-    total, pooled = variances.sum(axis=1), arms
-    if arms >= TRIMMED_ARMS and n >= TRIMMED_PAIRS:
-        total, pooled = total - variances.max(axis=1), arms - 1
-    return np.asarray(np.sqrt(np.maximum(variances, (total / pooled)[:, None])))
+    pooled = np.sort(variances, axis=1)
+    if arms >= CAPPED[0] and n >= CAPPED[1]:
+        pooled[:, -1] = pooled[:, -2]
+    return np.asarray(np.sqrt(np.maximum(variances, pooled.mean(axis=1, keepdims=True))))
 
 
 def _t_power(effect: float, n: int, alpha: float) -> float:
