@@ -15,8 +15,8 @@ from scipy import optimize, special
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, count, fraction, number, positive
-from ablationlab.stats.costs import CAPPED
 from ablationlab.stats._noncentral import legendre, noncentral_t_cdf
+from ablationlab.stats.costs import CAPPED
 
 #: No plan asks for more seeds than this; beyond it the answer is "no affordable number".
 MOST_PAIRS: Final = 1_000_000
