@@ -39,7 +39,6 @@ def shown_table(power: StudyPower) -> Table:
             Column("metric", "metric"): Cell.name(row.comparison.metric.name),
             Column("regime", "regime", printed=_regimes(power)): Cell.name(row.comparison.regime),
             Column("role", "role"): row.comparison.criterion.role,
-            Column("tests", "tests", "right", spare=True): len(members),
             Column("size", "size", "right"): Cell.of(row.effect, setting),
             Column("seeds", "seeds", "right"): row.pairs,
             Column("level", "level", "right"): Cell.of(row.alpha, lambda alpha: number(alpha, 2)),
