@@ -28,6 +28,7 @@ from ablationlab.stats import (
     sign_flip_floor,
     tost_pairs_needed,
 )
+from ablationlab.stats.costs import shared_sd
 from ablationlab.stats.failures import pairs_without_failure
 from ablationlab.stats.families import planned_levels
 from ablationlab.study.checks import SIGN_TESTS
@@ -46,7 +47,7 @@ def power_of(comparisons: Iterable[Comparison], dataset: Dataset) -> tuple[Power
     """What the primary comparisons could see; none without pairs, where deltas do not vary, or p cannot reach alpha."""
     asked = [c for c in comparisons if c.metric == dataset.primary and c.design == "paired"]
     return tuple(
-        _power(c, c.delta_sd, 1 + len(c.shared_with))
+        _power(c, max(c.delta_sd, shared_sd((c.delta_sd, *c.shared_with), c.n)), 1 + len(c.shared_with))
         for c in asked
         if c.n >= 3 and c.delta_sd and can_show(c.test, c.n, alpha_per_test(c))
     )

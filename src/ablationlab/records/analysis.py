@@ -364,7 +364,7 @@ class Family(StoredValue):
 
 
 class Power(StoredValue):
-    """What these pairs see with 80 % power, at the observed SD of deltas.
+    """What these pairs see with 80 % power, at the observed SD of deltas (a shared one where it is larger).
 
     *limit*: what `detectable_80` is mostly made of, the seeds' part or the doubt of fitted rates. *decided_by*: seeds to
     decide with 80 % power if the effect is as large as seen; null where that is more than ten times those at hand. *arms*: so
