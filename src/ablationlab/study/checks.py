@@ -634,7 +634,9 @@ def _pair_count(data: Mapping[str, Any], criterion: Mapping[str, Any]) -> int:
 def _sweep_regimes(data: Mapping[str, Any]) -> list[str]:
     """The names that this study's sweep gives to comparisons."""
     table = _table(data, "sweep")
-    return ([SWEEP] if table and table.get("finer") is None else []) + ([TUNED] if _seeds(table, "selection_seeds") else [])
+    return ([SWEEP] if table and table.get("finer") is None else []) + (
+        [TUNED] if _seeds(table, "selection_seeds") else []
+    )
 
 
 def _seed_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
