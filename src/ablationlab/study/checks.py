@@ -661,7 +661,9 @@ def _pair_count(data: Mapping[str, Any], criterion: Mapping[str, Any]) -> int:
 def _sweep_regimes(data: Mapping[str, Any]) -> list[str]:
     """The names that this study's sweep gives to comparisons."""
     table = _table(data, "sweep")
-    return ([SWEEP] if table and "finer" not in table else []) + ([TUNED] if _seeds(table, "selection_seeds") else [])
+    return ([SWEEP] if table and table.get("finer") is None else []) + (
+        [TUNED] if _seeds(table, "selection_seeds") else []
+    )
 
 
 def _seed_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -737,13 +739,13 @@ def _grids(table: Mapping[str, Any]) -> Iterator[tuple[str, list[float]]]:
 
 def _stage_problems(data: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
     """What a sweep of two stages needs: rates and seeds for the first, and budgets that do not depend on the clock."""
-    if "stage" in table:
+    if table.get("stage") is not None:
         yield Problem("sweep.stage", "is sealed with a stage; leave it out", repr(table["stage"]))
-    if "finer" not in table:
+    if table.get("finer") is None:
         return
     from ablationlab.stats.tuned import WIDEST_STEP
 
-    if "found" in _table(table, "finer"):
+    if _table(table, "finer").get("found"):
         yield Problem("sweep.finer.found", "is found by the stages and sealed with the plan; leave it out")
     if len(_seeds(table, "selection_seeds")) < 2:
         text = "the first stage needs seeds of its own, which no arm is judged on"

@@ -44,7 +44,15 @@ from ablationlab.records.plan import (
     TwoStages,
     without_paths,
 )
-from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
+from ablationlab.records.settings import (
+    DEFAULT_REGIME,
+    ModelConfig,
+    Study,
+    Sweep,
+    TrainingConfig,
+    divisors_of,
+    steps_of,
+)
 from ablationlab.records.storage import ResultsFolder, content_hash, read_regular, replace, timestamp
 from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
@@ -395,10 +403,21 @@ def _sweep_cells(study: Study, maker: _CellMaker, planned: Collection[str]) -> l
     cells = [
         maker.cell(DEFAULT_REGIME, seed, name, lr)
         for name in study.variants
-        for seed in study.sweep_seeds()
-        for lr in (study.sweep.rates(name) if study.sweep is not None else ())
+        for seed, lr in (_swept(study, study.sweep, name) if study.sweep is not None else ())
     ]
     return [cell for cell in cells if cell.id not in planned]
+
+
+def _swept(study: Study, sweep: Sweep, variant: str) -> list[tuple[int, float]]:
+    """Seed and rate of every run of a sweep. Before two stages have found a rate, the middle one stands for it: what they
+    will cost is then known."""
+    rates, finer = sweep.rates(variant), sweep.finer
+    if finer is None or variant in finer.found:
+        return [(seed, lr) for seed in study.sweep_seeds() for lr in rates]
+    middle = rates[len(rates) // 2]
+    cells = [(seed, lr) for seed in sweep.selection_seeds for lr in rates]
+    cells += [(seed, lr) for seed in finer.seeds for lr in finer.about(middle)]
+    return cells + [(seed, middle) for seed in study.judging_seeds()]
 
 
 class _CellMaker:

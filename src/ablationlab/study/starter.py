@@ -229,6 +229,7 @@ def study_schema() -> dict[str, Any]:
     for table, names in (
         (fields, ("seeds",)),
         (definitions["Sweep"]["properties"], ("seeds", "selection_seeds")),
+        (definitions["Finer"]["properties"], ("seeds",)),
         (definitions["EvaluationConfig"]["properties"], ("gate_seeds",)),
         (definitions["Calibrate"]["properties"], ("seeds",)),
         (definitions["Noise"]["properties"], ("init", "data", "dropout")),

@@ -150,6 +150,8 @@ def doses(dataset: Dataset, study: Study, folder: Path) -> tuple[float, list[Dos
     sweep, base = dataset.sweep, study.in_regime(DEFAULT_REGIME)[1].lr
     if sweep is None:
         return base, []
+    if sweep.stages == 2:
+        raise StatisticsError(f"{folder}: a sweep of two stages judges one rate of each arm, so it injects no effects")
     if not sweep.selection_seeds:
         raise StatisticsError(f"{folder}: the sweep has no selection_seeds, which calibrate the injected effects")
     if study.sweep is not None and study.sweep.variant_lr:

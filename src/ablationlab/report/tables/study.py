@@ -458,7 +458,7 @@ def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
             marks += [f"{curve.unstable} unstable"] if curve.unstable > curve.diverged else []
             cells[column] = Cell.of(curve.mean, mean_sd(curve.mean, curve.sd), note=", ".join(marks))
         rows.append(cells)
-    seeds = len(sweep.selection_seeds) + len(sweep.seeds)
+    seeds = len(sweep.seeds) + (len(sweep.selection_seeds) if sweep.stages == 1 else 0)
     return Table.of("sweep", f"Sweep: {metric_name(sweep.metric)}, {seeds} seeds", rows)
 
 
