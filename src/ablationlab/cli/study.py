@@ -97,12 +97,10 @@ def plan(
             raise AblationLabError(
                 f"--{name} belongs to --hardware: ablationlab plan STUDY --hardware 64xh100 --{name} ..."
             )
-    from ablationlab.analysis import power_plans
     from ablationlab.instrument.costing.estimate import estimate, seed_seconds
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Deposit, Plan
     from ablationlab.report.designs import design_lines, doubt_line
-    from ablationlab.report.terminal.power import shown_view
     from ablationlab.report.terminal.study import own_trainer_summary, plan_summary, plan_tables
     from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
@@ -123,6 +121,9 @@ def plan(
         return 0
     with RunView(printer) as view:
         seal(resolved, results, device, workers, view)
+    from ablationlab.analysis import power_plans  # scipy, which nothing that is refused waits for
+    from ablationlab.report.terminal.power import shown_view
+
     sealed = Plan.read_sealed(results.plan)
     count = worker_count(sealed, workers)
     with study_code(resolved, results):
