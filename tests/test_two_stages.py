@@ -29,14 +29,14 @@ from conftest import TINY, corpus_text, with_changes
 from report.test_paper import said
 
 RATES = [2e-3 * 2**k for k in range(7)]
-FINER = {"seeds": [21, 22], "rates": 3}
+FINER = {"seeds": [21, 22, 23]}
 TWO = {
     "variants": ["none", "layernorm"],
     "seeds": [1, 2, 3],
     "training.steps": 6,
     "training.warmup": 1,
     "criteria": [{"metric": "validation_loss", "regime": "tuned", "role": "primary", "smallest_effect": 0.01}],
-    "sweep": {"lr": RATES, "selection_seeds": [11, 12], "finer": FINER},
+    "sweep": {"lr": RATES, "selection_seeds": [11, 12, 13], "finer": FINER},
     "execution": {"stack_width": 4, "threads": 1},
 }
 OPTIONS = pipeline.Options(device="cpu", workers=1)
@@ -73,13 +73,13 @@ def test_the_second_stage_surrounds_the_first_s_best_and_arms_are_judged_at_the_
         assert sorted(first[variant]) == sorted(RATES)
         centre = best_rate(first[variant]).lr
         assert sorted(second[variant]) == sorted(plan.study.sweep.finer.about(centre))
-        assert len(first[variant][centre]) == len(second[variant][centre]) == 2
+        assert len(first[variant][centre]) == len(second[variant][centre]) == 3
         assert minimum.lr in first[variant].keys() | second[variant].keys()
         judged = [r for r in plan.runs if (r.variant, r.lr) == (variant, minimum.lr)]
         assert [run.seed for run in judged] == [1, 2, 3]
     seeds = [{run.seed for run in Results.open(whole / f"calibration/sweep/{n:02d}").runs} for n in (1, 2)]
-    assert seeds == [{11, 12}, {21, 22}]
-    assert not {11, 12, 21, 22} & {run.seed for run in plan.runs}
+    assert seeds == [{11, 12, 13}, {21, 22, 23}]
+    assert not {11, 12, 13, 21, 22, 23} & {run.seed for run in plan.runs}
 
 
 def test_all_arms_have_as_many_runs_in_every_stage_as_the_study_says(whole):
@@ -108,7 +108,7 @@ def test_the_tuned_comparison_is_of_the_judged_runs_beyond_the_larger_doubt(whol
 
 def test_killed_between_and_within_stages_it_finds_the_same_bits(study_table, whole, tmp_path):
     study, results = parse_study(study_table(TWO)), ResultsFolder(tmp_path / "killed")
-    for stop in (3, 17, 25):  # within the first stage, and within the second
+    for stop in (3, 33, 50):  # within the first stage, and within the second
         ended = 0
 
         def killed(event: pipeline.PipelineEvent, stop: int = stop) -> None:
@@ -183,11 +183,36 @@ def test_what_was_found_is_no_part_of_the_hashes_and_a_stage_of_another_study_is
         found_by_stages(other, ResultsFolder(whole))
 
 
+def test_a_study_registered_otherwise_finds_no_stages_of_its_own(study_table, whole):
+    """What the losses of all arms showed can be no reason for another registration."""
+    for changes in ({"seeds": [4, 5, 6]}, {"criteria": [{**TWO["criteria"][0], "smallest_effect": 0.5}]}):
+        with pytest.raises(PlanError, match="question"):
+            found_by_stages(parse_study(study_table({**TWO, **changes})), ResultsFolder(whole))
+
+
+def test_an_arm_without_a_loss_is_not_measured_and_the_others_are(study_table, tmp_path):
+    huge = {
+        **TWO,
+        "variants": ["none", "layernorm", "huge"],
+        "tables": {"huge": {"model": {"init_std": 1e25}}},
+    }
+    table = study_table(huge)
+    pipeline.train(parse_study(table), ResultsFolder(tmp_path / "huge"), OPTIONS, lambda _: None)
+    plan = Plan.of(ResultsFolder(tmp_path / "huge"))
+    assert plan.tuned.minima["huge"].status == "no-loss"
+    analysis = analyze(read_results(tmp_path / "huge"))
+    shown = {
+        one.variant: one.n for one in analysis.comparisons if one.regime == "tuned" and one.metric == "validation_loss"
+    }
+    assert shown["layernorm"] == 3
+    assert shown.get("huge", 0) == 0
+
+
 def test_page_paper_and_status_say_what_was_found(whole, cli):
     results = Results.open(whole)
     assert "rate that two stages found" in page_html(results, whole)
     assert any("found in two stages" in line for line in StudyView(results).stages)
-    assert "was swept in two stages: seven learning rates on two seeds" in said(document_of([results], {}))
+    assert "was swept in two stages: seven learning rates on three seeds" in said(document_of([results], {}))
     assert "Best rates, found in two stages" in " ".join(cli("status", whole)[1].split())
 
 
@@ -195,7 +220,7 @@ def test_before_there_is_a_plan_the_stages_and_their_runs_are_shown(study_file, 
     study = study_file(TWO)
     code, output, _ = cli("plan", study, "--out", tmp_path / "results")
     assert code == 0
-    assert "in two stages of 28 and 12 runs" in " ".join(output.split())
+    assert "in two stages of 42 and 30 runs" in " ".join(output.split())
     assert (tmp_path / "results/study.lock").exists()
     assert not (tmp_path / "results/plan.lock").exists()
 
@@ -203,11 +228,11 @@ def test_before_there_is_a_plan_the_stages_and_their_runs_are_shown(study_file, 
 @pytest.mark.parametrize(
     ("changes", "key", "text"),
     [
-        ({"sweep.selection_seeds": [11]}, "sweep.selection_seeds", "two or more"),
-        ({"sweep.finer.seeds": [12, 21]}, "sweep.finer.seeds", "seeds of its own"),
-        ({"sweep.finer.seeds": [3, 21]}, "sweep.finer.seeds", "seeds of its own"),
-        ({"sweep.finer.seeds": [21]}, "sweep.finer.seeds", "2"),
-        ({"sweep.finer.rates": 4}, "sweep.finer.rates", "odd"),
+        ({"sweep.selection_seeds": [11, 12]}, "sweep.selection_seeds", "three or more"),
+        ({"sweep.finer.seeds": [12, 21, 22]}, "sweep.finer.seeds", "seeds of its own"),
+        ({"sweep.finer.seeds": [3, 21, 22]}, "sweep.finer.seeds", "seeds of its own"),
+        ({"sweep.finer.seeds": [21, 22]}, "sweep.finer.seeds", "3"),
+        ({"sweep.finer.rates": 6}, "sweep.finer.rates", "odd"),
         ({"sweep.finer.factor": 1.0}, "sweep.finer.factor", "1.05"),
         ({"sweep.finer.found": {"none": 1e-3}}, "sweep.finer.found", "leave it out"),
         ({"sweep.stage": 1}, "sweep.stage", "leave it out"),

@@ -31,4 +31,4 @@ def found_by_stages(study: Study, results: ResultsFolder) -> TwoStages:
     first, second = (losses_of(results, stage) for stage in (1, 2))
     asked = stage_study(study), stage_study(study, first)
     plans = [open_plan(stage_folder(results, stage), each).plan_hash for stage, each in enumerate(asked, start=1)]
-    return found(plans, first, second)
+    return found(study, plans, first, second)

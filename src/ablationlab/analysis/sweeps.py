@@ -184,16 +184,17 @@ def _judged(grid: _Grid, plan: Plan, tuned: TwoStages, names: Sequence[str], pai
 
 
 def stage_losses(runs: Sequence[Run], plan: Plan) -> StageLosses:
-    """The counted losses of a stage of a sweep; `StatisticsError` names a run that has none."""
+    """The counted losses of a stage of a sweep, of the variants whose runs all have one; the baseline must."""
     study = plan.study
     assert study.sweep is not None
     cells = {(run.variant, run.lr, run.seed): run for run in plan.runs}
     done = {ended.run.id: ended for run in runs if (ended := ended_run(run)) is not None}
     points = _points(_Grid(study, study.sweep, cells, done))
-    if missing := [point.run for point in points if point.counted is None]:
-        raise StatisticsError(f"{missing[0]} has no loss, so the sweep cannot choose a rate")
+    missing = {point.variant: point.run for point in points if point.counted is None}
+    if study.baseline in missing:
+        raise StatisticsError(f"{missing[study.baseline]} has no loss, so the sweep cannot choose the baseline's rate")
     losses: dict[str, dict[float, list[float]]] = {}
-    for point in points:
+    for point in (point for point in points if point.variant not in missing):
         losses.setdefault(point.variant, {}).setdefault(point.lr, []).append(point.counted or 0.0)
     return losses
 

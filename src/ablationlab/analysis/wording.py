@@ -902,6 +902,7 @@ _FITS: Final[Mapping[str, str]] = {
     "ok": "",
     "grid-edge": "the best rate is at the edge of the sweep",
     "coarse-grid": "the neighbouring rates are more than a factor of two away",
+    "no-loss": "a run that chooses it has no loss",
     "missing": "a loss is missing",
 }
 

@@ -903,9 +903,9 @@ class Finer(Frozen):
     that rate: it is sealed with the plan, before the first compared run, and never given in a study file.
     """
 
-    seeds: SeveralSeeds
+    seeds: Annotated[SeveralSeeds, Field(min_length=3)]
     """Seeds of the second stage only; they are never compared."""
-    rates: Annotated[int, Field(ge=3, le=99)] = 5
+    rates: Annotated[int, Field(ge=5, le=9)] = 5
     """Rates of each variant, an odd number: the middle one is the best of the first stage."""
     factor: Annotated[float, Field(ge=1.05, le=2)] = 1.19
     """From one rate to the next."""

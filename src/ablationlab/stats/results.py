@@ -398,7 +398,7 @@ class FittedMinimum(StatisticalResult):
     *lr* is the rate that is judged, whatever the status, and its losses are those of the judged runs.
     """
 
-    status: Literal["ok", "grid-edge", "coarse-grid"]
+    status: Literal["ok", "grid-edge", "coarse-grid", "no-loss"]
     lr: float | None
     window: tuple[float, ...]
     values: tuple[float, ...]

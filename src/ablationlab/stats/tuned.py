@@ -15,7 +15,7 @@ Where the grid ends after one rate on one side, a parabola through three rates t
 **Two stages.** A second stage has closer rates about the best of the first, on seeds of its own; each arm is then judged
 at its best rate of both, on other seeds again. Both stages make one curve: a loss is its seed's level plus what its rate
 adds, and the stages share the best rate of the first. The doubt (`best_of_stages`) is how far the lowest mean lies above
-the lowest that a convex curve can be, and one standard error of a mean, since no judged run shares the noise of the means.
+the lowest that a convex curve can be, and two standard errors of a mean, since no judged run shares the noise of the means.
 An arm can only be *worse* at its rate than at its best, so a difference of two arms is off by the larger of their doubts, not
 by their sum.
 
@@ -27,7 +27,7 @@ parabolas alone, and of a bootstrap that repeats the choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -41,6 +41,8 @@ from ablationlab.stats.results import FittedMinimum, Interval, PValue
 
 #: Neighbouring rates may lie this factor apart.
 WIDEST_STEP: Final = 2.0
+#: Rates whose logarithms differ by no more are one.
+SAME_RATE: Final = 0.02
 #: The highest rate is at least this many times the lowest. On a grid of rates that are almost one, noise puts the lowest
 #: mean inside, wherever the optimum is.
 LEAST_SPAN: Final = 2.0
@@ -76,8 +78,10 @@ def fitted_minimum(losses: Mapping[float, Sequence[float]]) -> FittedMinimum:
 def best_of_stages(first: Mapping[float, Sequence[float]], second: Mapping[float, Sequence[float]]) -> FittedMinimum:
     """The rate of both stages at which an arm is to be judged, and how far it may be from its best there.
 
-    Each stage: rate -> losses of its own seeds in the same order; they share a rate.
+    Each stage: rate -> losses of its own seeds in the same order; they share a rate. Rates within 2 % are one, for a line
+    through two such means could have any slope.
     """
+    second = {_as_in(first, rate): losses for rate, losses in second.items()}
     shared, stages = sorted(first.keys() & second.keys()), (first, second)
     if not shared or any(len({len(losses) for losses in stage.values()}) != 1 for stage in stages):
         raise StatisticsError("both stages need a common rate, and every rate the losses of the same seeds")
@@ -91,8 +95,13 @@ def best_of_stages(first: Mapping[float, Sequence[float]], second: Mapping[float
     window = tuple(rates[max(at - 2, 0) : at + 3])
     if max(high / low for low, high in pairwise(rates[at - 1 : at + 2])) > WIDEST_STEP * (1 + 1e-9):
         return FittedMinimum("coarse-grid", rates[at], window, ())
-    doubt = float(y[at]) - _least(np.log(np.array(rates)), y, at) + _error(stages, window)
+    doubt = float(y[at]) - _least(np.log(np.array(rates)), y, at) + 2 * _error(stages, window)
     return FittedMinimum("ok", rates[at], window, (), doubt)
+
+
+def _as_in(rates: Iterable[float], rate: float) -> float:
+    nearest = min(rates, key=lambda known: abs(math.log(known / rate)))
+    return nearest if abs(math.log(nearest / rate)) <= SAME_RATE else rate
 
 
 def _error(stages: Sequence[Mapping[float, Sequence[float]]], window: Sequence[float]) -> float:

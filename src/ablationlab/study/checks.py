@@ -506,7 +506,7 @@ def _variance_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             "every variant against the baseline, no contrast": criterion.get("contrast") is None,
             f"alpha = {in_figures(ALPHA)} or more": not isinstance(alpha, int | float) or alpha >= ALPHA,
             "a metric with a better direction": metric not in known or known[str(metric)].direction is not None,
-            f"one criterion alone, and {asked[0][0]} has it": key == asked[0][0],
+            "no other primary criterion": _primaries(data) == 1,
             "two variants or more": arms != 1,
         }
         if arms > 1 and pairs and not may_share(arms, pairs):
@@ -514,6 +514,10 @@ def _variance_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         unmet = [need for need, met in needs.items() if not met]
         if unmet:
             yield Problem(f"{key}.variance", f"needs {'; '.join(unmet)}", "'shared'", "own")
+
+
+def _primaries(data: Mapping[str, Any]) -> int:
+    return sum(criterion.get("role") == "primary" for _, criterion in _entries(data, "criteria"))
 
 
 def _least_p(pairs: int) -> float:
@@ -747,9 +751,9 @@ def _stage_problems(data: Mapping[str, Any], table: Mapping[str, Any]) -> Iterat
 
     if _table(table, "finer").get("found"):
         yield Problem("sweep.finer.found", "is found by the stages and sealed with the plan; leave it out")
-    if len(_seeds(table, "selection_seeds")) < 2:
+    if len(_seeds(table, "selection_seeds")) < 3:
         text = "the first stage needs seeds of its own, which no arm is judged on"
-        yield Problem("sweep.selection_seeds", text, None, "two or more; three are better")
+        yield Problem("sweep.selection_seeds", text, None, "three or more")
     for key, known in _grids(table):
         if len(known) < 3:
             yield Problem(

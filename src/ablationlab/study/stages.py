@@ -12,6 +12,7 @@ from typing import Literal
 from ablationlab.records.plan import TwoStages
 from ablationlab.records.settings import EvaluationConfig, Study, Sweep
 from ablationlab.stats.rates import best_rate
+from ablationlab.stats.results import FittedMinimum
 from ablationlab.stats.tuned import best_of_stages
 
 #: The counted losses of a stage: variant -> rate -> one of each seed, in the same order.
@@ -27,12 +28,12 @@ def stage_study(study: Study, first: StageLosses | None = None) -> Study:
         coarse = sweep.changed(finer=None)
         seeds, rates = sweep.selection_seeds, {name: coarse.rates(name) for name in study.variants}
     else:
-        best = {name: best_rate(first[name]).lr for name in study.variants}
+        best = {name: _centre(sweep, name, first) for name in study.variants}
         seeds, rates = sweep.finer.seeds, {name: sweep.finer.about(lr) for name, lr in best.items()}
     stage: Literal[1, 2] = 1 if first is None else 2
     return study.changed(
         name=f"{study.name[:40]} sweep {stage}",
-        question=f"Which learning rate is best for each variant? Stage {stage} of 2.",
+        question=f"Which learning rate is best for each variant? Stage {stage} of 2 of study {study.hash}.",
         seeds=seeds,
         sweep=Sweep(lr=rates[study.baseline], variant_lr=rates, stage=stage),
         factors=None,
@@ -49,7 +50,19 @@ def stage_study(study: Study, first: StageLosses | None = None) -> Study:
     )
 
 
-def found(plans: Sequence[str], first: StageLosses, second: StageLosses) -> TwoStages:
-    """What both stages found; *plans* are the seals of theirs."""
-    minima = {name: best_of_stages(first[name], second[name]) for name in first}
+def _centre(sweep: Sweep, variant: str, first: StageLosses) -> float:
+    """The first stage's best rate; the middle one of a variant that has none."""
+    rates = sorted(sweep.variant_lr.get(variant, sweep.lr))
+    return best_rate(first[variant]).lr if variant in first else rates[len(rates) // 2]
+
+
+def found(study: Study, plans: Sequence[str], first: StageLosses, second: StageLosses) -> TwoStages:
+    """What both stages found; *plans* are the seals of theirs. A variant with a run that has no loss is not measured."""
+    assert study.sweep is not None
+    minima = {
+        name: best_of_stages(first[name], second[name])
+        if name in first and name in second
+        else FittedMinimum("no-loss", _centre(study.sweep, name, first), (), ())
+        for name in study.variants
+    }
     return TwoStages(plans=tuple(plans), minima=minima)
