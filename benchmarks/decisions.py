@@ -314,15 +314,13 @@ def looks(spending: str) -> dict[str, Any]:
 
 
 #: One primary test, and no other.
-ALONE: Final = {
-    "regimes": {},
-    "criteria": [{"metric": "validation_loss", "role": "primary", "smallest_effect": EFFECT}],
-}
+PRIMARY: Final = {"metric": "validation_loss", "role": "primary", "smallest_effect": EFFECT}
+ALONE: Final = {"regimes": {}, "criteria": [PRIMARY]}
 
 
 def sharing(variants: int, variance: str = "shared", **changes: Any) -> dict[str, Any]:
     """One primary test of each variant, by Bonferroni; its variance is shared, or its own."""
-    asked = ALONE["criteria"][0] | {"variance": variance, "correction": "bonferroni"}
+    asked = PRIMARY | {"variance": variance, "correction": "bonferroni"}
     return {"variants": variants, "changes": {"regimes": {}, "criteria": [asked], **changes}}
 
 
