@@ -277,9 +277,13 @@ BAD = [
         ]
     ],
     (
-        {"criteria": [SHARED, {**SHARED, "regime": "hot"}], "regimes": {"hot": {"training": {"lr": 0.1}}}, **FIVE_ARMS},
-        "criteria[1].variance",
-        ["one criterion alone, and criteria[0] has it"],
+        {
+            "criteria": [SHARED, {**SHARED, "regime": "hot", "variance": "own"}],
+            "regimes": {"hot": {"training": {"lr": 0.1}}},
+            **FIVE_ARMS,
+        },
+        "criteria[0].variance",
+        ["no other primary criterion"],
     ),
     *[
         (

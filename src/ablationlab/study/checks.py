@@ -506,7 +506,7 @@ def _variance_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             "every variant against the baseline, no contrast": criterion.get("contrast") is None,
             f"alpha = {in_figures(ALPHA)} or more": not isinstance(alpha, int | float) or alpha >= ALPHA,
             "a metric with a better direction": metric not in known or known[str(metric)].direction is not None,
-            "no other primary criterion": _primaries(data) == 1,
+            "no other primary criterion": _primaries(data) < 2,
             "two variants or more": arms != 1,
         }
         if arms > 1 and pairs and not may_share(arms, pairs):
