@@ -363,7 +363,7 @@ def test_a_folder_without_a_plan_yet_is_waited_for(tmp_path: Path, serve: Callab
     waiting = f"Waiting for {tmp_path / 'plan.lock'}, which `ablationlab run` writes when the study begins."
     assert json.loads(ask(server, "/data.json")[2])["waiting"] == waiting
     (tmp_path / "calibration").mkdir()
-    calibrating = f"{waiting} Its regimes are calibrated first."
+    calibrating = f"{waiting} Its regimes are calibrated, or its rates swept, first."
     assert json.loads(ask(server, "/data.json")[2])["waiting"] == calibrating
     build(tmp_path)
     assert json.loads(ask(server, "/data.json")[2])["finished"] is True
