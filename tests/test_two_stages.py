@@ -18,6 +18,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.chain import chain
+from ablationlab.report.designs import found_line
 from ablationlab.report.page.build import page_html
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.paper.study import StudyView
@@ -200,6 +201,7 @@ def test_an_arm_without_a_loss_is_not_measured_and_the_others_are(study_table, t
     pipeline.train(parse_study(table), ResultsFolder(tmp_path / "huge"), OPTIONS, lambda _: None)
     plan = Plan.of(ResultsFolder(tmp_path / "huge"))
     assert plan.tuned.minima["huge"].status == "no-loss"
+    assert "huge 0.016 (no fit)" in found_line(plan.tuned)
     analysis = analyze(read_results(tmp_path / "huge"))
     shown = {
         one.variant: one.n for one in analysis.comparisons if one.regime == "tuned" and one.metric == "validation_loss"

@@ -119,7 +119,7 @@ def _doubts(doubts: Sequence[float]) -> str:
 def found_line(tuned: TwoStages) -> str:
     """What both stages found."""
     found = ", ".join(
-        f"{name} {setting(minimum.lr)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'at an edge'})"
+        f"{name} {setting(minimum.lr)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'no fit'})"
         for name, minimum in tuned.minima.items()
         if minimum.lr is not None
     )
