@@ -17,9 +17,12 @@ from ablationlab.cli.common import (
     Set,
     Several,
     Share,
+    Form,
+    Quiet,
     StudyFile,
     TrustCode,
     add,
+    print_study,
 )
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.paths import did_you_mean_beside
@@ -131,7 +134,9 @@ def analyze(
             help="Use files that changed after their runs ended. That is a deviation, and makes everything exploratory.",
         ),
     ] = False,
-    all_: Annotated[bool, Parameter(name="--all", negative="", help="Show every comparison, caveat and role.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", negative="", help="Also print every table.")] = False,
+    form: Form = "table",
+    quiet: Quiet = False,
     baseline: Annotated[
         str | None, Parameter(group=TABLE, help="The variant that the others are compared with.")
     ] = None,
@@ -207,7 +212,7 @@ def analyze(
     from ablationlab.analysis import read_results
     from ablationlab.analysis.conclusion import conclude
     from ablationlab.analysis.from_table import holds_runs
-    from ablationlab.report.terminal.analysis import analysis_view
+    from ablationlab.records.results import Results
     from ablationlab.study.load import load_study
     from ablationlab.study.places import find_results, find_study
 
@@ -248,9 +253,8 @@ def analyze(
         dataset, target = _table_dataset(results, baseline, study, out, given, accept_altered=accept_altered)
     concluded = conclude(dataset)
     concluded.write(target)
-    printer = Printer()
-    printer.parts(*analysis_view(concluded.analysis, concluded.verdict, everything=all_))
-    printer.text(f"\nWritten to {target / 'analysis.json'} and {target / 'verdict.json'}")
+    made = Results.open(target).changed(analysis=concluded.analysis, verdict=concluded.verdict)
+    print_study(Printer(), made, parts=("all",) if all_ else (), form=form, quiet=quiet)
     return 0
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from ablationlab.cli.common import FAILED, Positive, Printer, ResultsPath, Several, add
+from ablationlab.cli.common import FAILED, Form, Positive, Printer, Quiet, ResultsPath, Several, add, print_study
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.paths import did_you_mean_beside, real_path, user_path
+
+if TYPE_CHECKING:
+    from ablationlab.report.terminal.analysis import Part
 
 Place = Annotated[Path, Parameter(help="A study file, a plan.lock, a results folder, or a study's bare name.")]
 
@@ -131,23 +134,53 @@ def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> in
 
 
 def show(
-    run: Annotated[
-        Path, Parameter(help="A run's folder (results/<study>/runs/<id>), its id, or the beginning of its id.")
+    place: Annotated[
+        Path,
+        Parameter(
+            help="A study's results folder, file or bare name: its answer. Or a run's folder (results/<study>/runs/<id>), its "
+            "id, or the beginning of its id: its settings, curve, result and evaluation."
+        ),
     ],
+    *,
+    guards: Annotated[bool, Parameter(negative="", help="Of a study: every guard.")] = False,
+    tasks: Annotated[bool, Parameter(negative="", help="Of a study: scores by task.")] = False,
+    probes: Annotated[bool, Parameter(negative="", help="Of a study: every probe, last measured.")] = False,
+    rates: Annotated[bool, Parameter(negative="", help="Of a study: its sweep.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", negative="", help="Of a study: every table.")] = False,
+    form: Form = "table",
+    quiet: Quiet = False,
 ) -> int:
-    """Show one run: its settings, its curve, its result and its evaluation; safe while it trains.
+    """Show the answer of a study, or one run; safe while it trains.
 
-    Exit code 1 if files of the run are damaged: they are named.
+    Exit code 1 if files that it reads are damaged: they are named.
     """
-    from ablationlab.report.terminal.browse import find_run, run_damage, run_view
+    from ablationlab.report.terminal.browse import find_run, is_study, run_damage, run_view
 
     printer = Printer()
-    found = find_run(run)
+    if (folder := is_study(place)) is not None:
+        asked: dict[Part, bool] = {"guards": guards, "tasks": tasks, "probes": probes, "rates": rates, "all": all_}
+        return _show_study(printer, folder, [part for part, wanted in asked.items() if wanted], form, quiet)
+    found = find_run(place)
     printer.parts(*run_view(*found, printer.console.width))
     damaged = run_damage(*found)
     for line in damaged:
         printer.text(line)
     return FAILED if damaged else 0
+
+
+def _show_study(printer: Printer, folder: Path, parts: list[Part], form: str, quiet: bool) -> int:
+    from ablationlab.analysis.conclusion import decided_again
+    from ablationlab.records.results import Results
+
+    results = decided_again(Results.open(folder))
+    if results.analysis is None or results.verdict is None:
+        damaged = [f"{damage.file}: {damage.text}" for damage in results.problems]
+        why = "; ".join(damaged) or "not analyzed yet"
+        raise AblationLabError(f"{folder}: {why}. `ablationlab analyze {folder}` makes the answer")
+    print_study(printer, results, parts=parts, form=form, quiet=quiet)
+    for damage in results.problems:
+        printer.text(f"{damage.file}: {damage.text}")
+    return FAILED if results.problems else 0
 
 
 def diff(a: Place, b: Place) -> int:

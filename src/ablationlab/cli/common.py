@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 import shlex
+import sys
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -20,7 +21,7 @@ from ablationlab.core.format import count, counted, duration, percent, plain, se
 from ablationlab.core.paths import real_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from cyclopts import App
     from rich.console import Console, RenderableType
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from ablationlab.data.prepare import PrepareProgress
     from ablationlab.instrument.costing.estimate import Estimate
     from ablationlab.pipeline import Concluded, EvaluationEnded, PipelineEvent, Planned
+    from ablationlab.records.results import Results
+    from ablationlab.report.terminal.analysis import Part
 
 
 def add(app: App, verb: Callable[..., int], name: str | None = None) -> None:
@@ -130,6 +133,13 @@ Report = Annotated[
     bool, Parameter(env_var="ABLATIONLAB_REPORT", help="Write page, figures, tables and paper at the end.")
 ]
 
+Form = Annotated[
+    Literal["table", "json", "markdown", "csv", "latex"], Parameter(name="--format", help="How to print effects.")
+]
+Quiet = Annotated[
+    bool, Parameter(name="--quiet", negative="", help="Print one line per variant: its name, regime and answer.")
+]
+
 # ---- output -------------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +195,39 @@ class Printer:
         self.console.print()
 
 
+def print_study(
+    printer: Printer,
+    results: Results,
+    *,
+    parts: Collection[Part] = (),
+    form: str = "table",
+    quiet: bool = False,
+    more: bool = True,
+) -> None:
+    """The answer of an analyzed study, in the form that was asked for; tables of *parts* below it."""
+    from ablationlab.report.study_report import study_report
+    from ablationlab.report.tables.effects import effects_table
+    from ablationlab.report.terminal.analysis import details_view
+    from ablationlab.report.terminal.answer import AnswerView
+
+    assert results.analysis is not None
+    assert results.verdict is not None
+    report = study_report(results, results.analysis, results.verdict)
+    if quiet:
+        for row in report.answers:
+            printer.text(f"{row.variant} {row.regime} {row.word}", wrap=False)
+        return
+    if form != "table":
+        table = effects_table(report.effects)
+        made = {"json": table.json, "markdown": table.markdown, "csv": table.csv, "latex": table.latex}[form]
+        sys.stdout.write(made().rstrip("\n") + "\n")
+        return
+    command = f"ablationlab show {results.folder} --guards | --tasks | --probes | --all" if more and not parts else ""
+    printer.console.print(AnswerView(report, command), markup=False, highlight=False)
+    if parts:
+        printer.parts(*details_view(results, report, parts))
+
+
 class RunView:
     """A listener of `pipeline.run`: a live display of what is in progress, the answer, and where everything is.
 
@@ -210,8 +253,6 @@ class RunView:
     def __call__(self, event: PipelineEvent) -> None:
         """Show one event."""
         from ablationlab import pipeline
-        from ablationlab.analysis.wording import ledger_sentence
-        from ablationlab.records.results import read_runs
         from ablationlab.report.designs import found_line, look_line, try_line
 
         out = self.printer
@@ -227,8 +268,8 @@ class RunView:
             case pipeline.Planned():
                 self._bars.close()
                 self._planned(event)
-            case pipeline.LedgerChecked(plan, results, pairs):
-                out.text(f"\n{ledger_sentence(plan, read_runs(plan, results), pairs)}")
+            case pipeline.LedgerChecked():
+                return
             case pipeline.EvaluationStarted(results):
                 if self._printed:
                     out.line()
@@ -250,7 +291,6 @@ class RunView:
                 self.writing(part, number, of)
             case pipeline.ReportWritten(paths):
                 self._bars.close()
-                out.text("Written:" if paths else "Nothing was written.")
                 out.paths(*paths)
             case pipeline.ReportFailed(results, error):
                 self._bars.close()
@@ -284,33 +324,15 @@ class RunView:
             self.printer.text(step_times_line(event.plan))
 
     def _concluded(self, event: Concluded) -> None:
-        """What the crossed settings do, the table of the arms, then the answers."""
-        from ablationlab.analysis.findings import crossed_effects
-        from ablationlab.records.plan import Plan
-        from ablationlab.records.results import read_runs
-        from ablationlab.report.tables import ablation_table
-        from ablationlab.report.terminal.analysis import answers_view
+        """The answer, as `show` prints it; without one, every arm as it came out."""
+        from ablationlab.records.results import Results
         from ablationlab.report.terminal.study import results_table
 
-        out, (results, analysis, verdict) = self.printer, (event.results, event.analysis, event.verdict)
-        out.line()
-        if analysis.question:
-            out.text(analysis.question)
-        plan = Plan.of(results)
-        for text in crossed_effects(analysis):
-            out.text(plain(text))
-        table = ablation_table(analysis, None)
-        out.line()
-        if table is not None:
-            out.parts(table.terminal())
-        else:  # without a primary metric: every arm as it came out
-            out.parts(results_table(plan, read_runs(plan, results)))
-        out.line()
-        out.parts(*answers_view(analysis, verdict))
-        out.line()
-        out.command("Every comparison:", f"ablationlab analyze {results.path}")
-        out.text("Every run:")
-        out.paths(results.runs)
+        self.printer.line()
+        results = Results.open(event.results.path).changed(analysis=event.analysis, verdict=event.verdict)
+        if not event.verdict.verdicts and results.plan is not None:
+            self.printer.parts(results_table(results.plan, results.runs))
+        print_study(self.printer, results)
 
     def writing(self, part: str, number: int, of: int) -> None:
         """A spinner that names the part of the report; elsewhere one line for all of it."""
@@ -324,13 +346,10 @@ class RunView:
 
     def _evaluated(self, event: EvaluationEnded) -> None:
         from ablationlab.analysis.wording import divergence
-        from ablationlab.records.results import Results
-        from ablationlab.report.terminal.analysis import evaluation_view
 
         outcome = event.outcome
         if outcome.nothing:
             return
-        self.printer.parts(*evaluation_view(Results.open(event.results.path, strict=True)))
         for name, at in outcome.not_evaluable.items():
             self.printer.text(f"  {name}: not evaluable, {divergence(at)}")
         self.printer.text(

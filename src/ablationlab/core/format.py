@@ -238,11 +238,12 @@ def difference(
     log: bool = False,
     unit: str = "",
     sign: bool = True,
+    digits: int | None = None,
 ) -> Difference:
     """A difference on the metric's own scale; of logarithms as a change in percent, and as a factor where it or its interval
     reaches ×10 or ×0.1: a quantity that is positive never falls by 100 %.
 
-    An estimate that is not a difference has no *sign* where it is positive.
+    An estimate that is not a difference has no *sign* where it is positive. The largest number has *digits* at most.
     """
     if log and any(value is not None and abs(value) >= math.log(_FACTOR) for value in (delta, low, high)):
 
@@ -255,6 +256,9 @@ def difference(
         delta, low, high = (_from_log(value, factor=False) for value in (delta, low, high))
         unit = "%"
     places = _decimals(None if low is None or high is None else (high - low) / 2, delta)
+    largest = max((abs(value) for value in (delta, low, high) if value is not None and math.isfinite(value)), default=0.0)
+    if digits is not None and largest:
+        places = min(places, max(0, digits - 1 - math.floor(math.log10(largest))))
     for bound in (low, high):  # whether an interval holds zero must show
         places += next((more for more in (0, 1, 2) if _shows(bound, places + more)), 0)
 

@@ -24,7 +24,7 @@ from ablationlab.records.storage import ResultsFolder, inside, numbered, read_re
 from ablationlab.records.table_curves import TABLE_CURVES
 
 #: Of the files that name what they were made from.
-_NAMING = ("report.html", "statistics.md", "paper/claims.json")
+_NAMING = ("report.html", "paper/claims.json")
 #: What this program writes into a results folder.
 _OWN = frozenset(
     [

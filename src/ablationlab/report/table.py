@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
 import math
 import re
 import unicodedata
@@ -205,6 +206,12 @@ class Table:
         writer.writerow([_csv(column.key) for column in self.columns])
         writer.writerows([_csv(cell.value) for cell in row] for row in self.rows)
         return out.getvalue()
+
+    def json(self) -> str:
+        """A list of rows, each with every value by its key."""
+        keys = [column.key for column in self.columns]
+        rows = [dict(zip(keys, (cell.value for cell in row), strict=True)) for row in self.rows]
+        return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def latex(self) -> str:
         """A table environment, scaled down where it is wider than the text; beside its two packages it needs textcomp's signs

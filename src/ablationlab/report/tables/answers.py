@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ablationlab.analysis.wording import difference_of
-from ablationlab.core.format import DASH, count, level, part
+from ablationlab.core.format import count, part
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import Analysis, Comparison, Seed
-from ablationlab.records.verdict import FAILURES, Answer, Guard, Lack, Standing, VariantVerdict, Verdict
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.verdict import Answer, Standing, VariantVerdict, Verdict
+from ablationlab.report.effects import Effect, answer_flags, answers_of
+from ablationlab.report.slots import NOTHING
+from ablationlab.report.study_report import ORDER
 from ablationlab.report.table import Cell, Column, Table, Tone
 
 TONES: Final[dict[Answer, Tone]] = {
@@ -18,47 +20,16 @@ TONES: Final[dict[Answer, Tone]] = {
     Answer.WORSE: "bad",
     Answer.UNSTABLE: "bad",
 }
-
-
 #: More seeds than this are counted.
-MOST_SEEDS = 3
-#: Beyond ten times the seeds at hand.
-TOO_CLOSE: Final = "too close"
-#: What more seeds can mend.
-_BY_SEEDS: Final = {Lack.SEEDS, Lack.SIZE}
+MOST_SEEDS: Final = 3
 
 
 def answer_cell(judged: VariantVerdict | None) -> Cell:
     """``▶ worse``, and in the note what qualifies it."""
     if judged is None:
         return Cell.of(None)
-    return Cell.of(judged.answer, judged.answer.said, note=", ".join(flags(judged)), tone=TONES.get(judged.answer, ""))
-
-
-def flags(judged: VariantVerdict) -> list[str]:
-    """What stands beside an answer."""
-    known = {
-        "as counted": judged.as_counted,
-        "at a cost": bool(judged.at_a_cost),
-        "confirmed": judged.confirmed,
-        "A/A": judged.again,
-        "unequal seeds": judged.unequal_seeds,
-        "budget unknown": judged.budget_unknown,
-        "exploratory": judged.label == "exploratory",
-    }
-    return [flag for flag, there in known.items() if there]
-
-
-#: What helps, what harms, then what is open: the order of `answer_line`.
-_ORDER: Final = (
-    Answer.BETTER,
-    Answer.MORE_STABLE,
-    Answer.WORSE,
-    Answer.UNSTABLE,
-    Answer.SAME,
-    Answer.UNDECIDED,
-    Answer.NOT_MEASURED,
-)
+    note = ", ".join(answer_flags(judged))
+    return Cell.of(judged.answer, judged.answer.said, note=note, tone=TONES.get(judged.answer, ""))
 
 
 def answer_line(verdict: Verdict, *, bare: bool = False) -> str:
@@ -70,7 +41,7 @@ def answer_line(verdict: Verdict, *, bare: bool = False) -> str:
     lines = []
     for regime, here in regimes.items():
         named = grouped(
-            ((_ORDER.index(judged.answer), str(judged.answer) if bare else _qualified(judged)), judged.variant)
+            ((ORDER.index(judged.answer), str(judged.answer) if bare else _qualified(judged)), judged.variant)
             for judged in here
         )
         text = " ".join(f"{said}: {', '.join(names)}." for (_, said), names in sorted(named.items()))
@@ -80,128 +51,63 @@ def answer_line(verdict: Verdict, *, bare: bool = False) -> str:
 
 def _qualified(judged: VariantVerdict) -> str:
     """``better (exploratory)``"""
-    beside = ", ".join(flags(judged))
+    beside = ", ".join(answer_flags(judged))
     return f"{judged.answer} ({beside})" if beside else judged.answer
-
-
-def guards_of(judged: VariantVerdict, standing: Standing, analysis: Analysis | None = None) -> str:
-    """The names of its guards that stand so; with the *analysis*, open ones with the seeds that would close them."""
-    names = []
-    for guard in judged.guards:
-        if guard.standing == standing:
-            seeds = None if analysis is None or standing != Standing.OPEN else closed_by(guard, analysis)
-            name = guard.name.replace("_", " ")
-            names.append(name if seeds is None else f"{name} ({count(seeds)})")
-    return ", ".join(names)
-
-
-def closed_by(guard: Guard, analysis: Analysis) -> int | None:
-    """Seeds that would show its margin kept: with 80 % power if the effect is as large as seen, or without a failure."""
-    if guard.name != FAILURES:
-        found = next((c for c in analysis.comparisons if c.id == guard.comparison), None)
-        return None if found is None or found.cost is None else found.cost.kept_by
-    stability = analysis.stability
-    if stability is None or stability.seeds_for_margin is None:
-        return None
-    gain = next((gain for gain in (*stability.parts, *stability.gains) if gain.id == guard.comparison), None)
-    calm = gain is not None and gain.rescued is not None and not gain.variant_unstable
-    return stability.seeds_for_margin if gain is not None and calm and gain.n < stability.seeds_for_margin else None
-
-
-def seeds_cell(analysis: Analysis, judged: VariantVerdict) -> Cell:
-    """Of an undecided answer, the seeds that would decide it with 80 % power."""
-    power = next((power for power in analysis.power if power.comparison == judged.comparison), None)
-    if not waits(judged) or power is None:
-        return Cell.of(None, "")
-    return Cell.of(power.decided_by, count if power.decided_by is not None else TOO_CLOSE)
-
-
-def waits(judged: VariantVerdict) -> bool:
-    """Whether seeds are what it lacks."""
-    return judged.answer == Answer.UNDECIDED and bool(judged.lacks) and _BY_SEEDS.issuperset(judged.lacks)
 
 
 def answer_table(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict] | None = None) -> Table:
     """The difference that decides, its interval, the answer, the guards and what an undecided answer lacks."""
-    every = verdict.verdicts if verdicts is None else verdicts
-    comparisons = {comparison.id: comparison for comparison in analysis.comparisons}
-    primaries = [comparisons.get(judged.comparison or "") for judged in every]
-    rows = [_row(analysis, every, primaries, judged, primary) for judged, primary in zip(every, primaries, strict=True)]
-    return Table.of("answers", f"Every variant against {analysis.baseline}.", rows)
+    rows = answers_of(analysis, verdict, verdicts)
+    return Table.of("answers", f"Every variant against {analysis.baseline}.", [_row(row, rows, analysis) for row in rows])
 
 
-def _row(
-    analysis: Analysis,
-    every: Sequence[VariantVerdict],
-    primaries: Sequence[Comparison | None],
-    judged: VariantVerdict,
-    primary: Comparison | None,
-) -> dict[Column, Cell]:
-    shown = None if primary is None else difference_of(primary)
-    interval = None if primary is None else primary.main_interval
-    at = "" if interval is None else level(interval.level)
-    told = primary is not None and not primary.told_by_medians
-    known = (primary.estimate, *((interval.low, interval.high) if interval else ())) if primary and told else ()
-    known = (*known, None, None, None)[:3]
+def _row(row: Effect, every: Sequence[Effect], analysis: Analysis) -> dict[Column, Cell]:
+    assert row.answer is not None
 
-    def some(standing: Standing) -> bool:
-        return any(guard.standing == standing for other in every for guard in other.guards)
+    def guards(standing: Standing) -> tuple[Column, Cell]:
+        there = any(guard.standing == standing for other in every for guard in other.guards)
+        names = [guard for guard in row.guards if guard.standing == standing]
+        text = ", ".join(f"{guard.name} ({guard.seeds})" if guard.seeds.at else guard.name for guard in names)
+        column = Column(standing, standing.capitalize(), printed=there, spare="below")
+        return column, Cell.of(", ".join(guard.name for guard in names), text)
 
-    def guards(standing: Standing) -> Column:
-        return Column(standing, standing.capitalize(), printed=some(standing), spare="below")
-
+    unit = f" {row.unit}" if row.unit == "%" and row.estimate is not NOTHING else ""
+    interval = "" if not row.low.at and not row.high.at else f"{row.interval} ({row.level})"
     return {
-        Column("variant", "Variant"): Cell.name(judged.variant),
-        Column("regime", "Regime", printed=len(analysis.regimes) > 1): Cell.name(judged.regime),
-        Column("delta", "Difference", "right"): Cell.of(known[0], "" if shown is None else shown.text),
-        Column("low", "Low", "right", printed=False): Cell.of(known[1]),
-        Column("high", "High", "right", printed=False): Cell.of(known[2]),
-        Column("level", "Level", printed=False): Cell.of(at),
-        Column("interval", "Interval", "right", spare="below"): Cell.of(
-            None, "" if shown is None or not at or shown.range == DASH else f"{shown.range} ({at})"
+        Column("variant", "Variant"): Cell.name(row.variant),
+        Column("regime", "Regime", printed=len(analysis.regimes) > 1): Cell.name(row.regime),
+        Column("delta", "Difference", "right"): Cell.of(row.estimate.value, f"{row.estimate}{unit}" if row.estimate.at else ""),
+        Column("low", "Low", "right", printed=False): Cell.of(row.low.value),
+        Column("high", "High", "right", printed=False): Cell.of(row.high.value),
+        Column("level", "Level", printed=False): Cell.of(row.level.text if row.level.at else ""),
+        Column("interval", "Interval", "right", spare="below"): Cell.of(None, interval),
+        Column("pairs", "Pairs", "right", spare=True): Cell.of(row.n.value),
+        Column("answer", "Answer"): Cell.of(row.answer, row.answer.said, note=", ".join(row.flags), tone=TONES.get(row.answer, "")),
+        Column("flags", "Flags", printed=False): Cell.of(", ".join(row.flags)),
+        Column("advice", "Advice", spare=True): Cell.of(row.advice.value, row.advice.text),
+        Column("far-out", "Far-out seeds", printed=any(o.far_out for o in every), spare="below"): Cell.of(
+            _few([slot.text for slot in row.far_out])
         ),
-        Column("pairs", "Pairs", "right", spare=True): Cell.of(None if primary is None else primary.n),
-        Column("answer", "Answer"): answer_cell(judged),
-        Column("flags", "Flags", printed=False): Cell.of(", ".join(flags(judged))),
-        Column("advice", "Advice", spare=True): Cell.of(judged.advice, _advised(judged)),
-        Column("far-out", "Far-out seeds", printed=any(map(_far_out, primaries)), spare="below"): Cell.of(
-            _few(() if primary is None else _far_out(primary))
-        ),
-        guards(Standing.KEPT): Cell.of(guards_of(judged, Standing.KEPT)),
-        guards(Standing.OPEN): Cell.of(guards_of(judged, Standing.OPEN), guards_of(judged, Standing.OPEN, analysis)),
-        guards(Standing.BROKEN): Cell.of(guards_of(judged, Standing.BROKEN)),
-        Column("lacks", "Lacks", printed=any(other.lacks for other in every), spare="below"): Cell.of(
-            ", ".join(judged.lacks)
-        ),
-        Column("seeds", "Seeds to decide", "right", printed=any(map(waits, every)), spare="below"): seeds_cell(
-            analysis, judged
+        **dict(guards(standing) for standing in Standing),
+        Column("lacks", "Lacks", printed=any(o.lacks for o in every), spare="below"): Cell.of(", ".join(row.lacks)),
+        Column("seeds", "Seeds to decide", "right", printed=any(o.seeds.at for o in every), spare="below"): Cell.of(
+            row.seeds.value, row.seeds.text if row.seeds.at else ""
         ),
         Column("without", "Another answer without seed", printed=any(o.without for o in every), spare="below"): Cell.of(
-            _without(judged)
+            _without(row)
         ),
     }
 
 
-def _advised(judged: VariantVerdict) -> str:
-    """The advice, with the arm that a tie-breaker favours."""
-    favoured = judged.tie_break.favours if judged.tie_break is not None else None
-    return judged.advice if favoured is None else f"{judged.advice}: {favoured}"
+def _few(seeds: Sequence[str]) -> str:
+    return ", ".join(seeds) if len(seeds) <= MOST_SEEDS else count(len(seeds))
 
 
-def _far_out(primary: Comparison | None) -> tuple[Seed, ...]:
-    """Seeds of finite runs that count as lost."""
-    return () if primary is None or primary.cost is None else primary.cost.far_out
-
-
-def _few(seeds: Sequence[Seed]) -> str:
-    return ", ".join(map(str, seeds)) if len(seeds) <= MOST_SEEDS else count(len(seeds))
-
-
-def _without(judged: VariantVerdict) -> str:
+def _without(row: Effect) -> str:
     """The seeds without which the answer is another; many are counted."""
-    if len(judged.without) > MOST_SEEDS:
-        return part(len(judged.without), judged.left_out)
-    return ", ".join(f"{other.seed}: {other.answer}" for other in judged.without)
+    if len(row.without) > MOST_SEEDS:
+        return part(len(row.without), row.left_out)
+    return ", ".join(f"{seed}: {answer}" for seed, answer in row.without)
 
 
 def hypothesis_table(verdict: Verdict) -> Table:

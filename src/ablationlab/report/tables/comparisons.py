@@ -285,6 +285,7 @@ def item_table(items: ItemComparison) -> Table:
                 Cell.of(None, " ".join(p_value(test.p) for test in task.mcnemar.values()) or DASH),
                 Cell.of(task.p, p_value),
                 Cell.of(task.p_adjusted, p_value),
+                Cell.of(task.needs_items, DASH if task.needs_items is None else count(task.needs_items)),
                 Cell.of(", ".join(dict.fromkeys(caveat.code for caveat in task.caveats))),
             )
         )
@@ -297,11 +298,11 @@ def item_table(items: ItemComparison) -> Table:
             Cell.of(None, _over_items(items.macro_item_intervals)),
             Cell.of(None, _bounds(items.macro_seed_interval)),
             Cell.of(None, _bounds(items.macro_crossed.interval if items.macro_crossed else None)),
-            *(nothing, Cell.of(items.macro_p, p_value), nothing, Cell.of("")),
+            *(nothing, Cell.of(items.macro_p, p_value), nothing, nothing, Cell.of("")),
         )
     )
     heads = ["items", items.reference, items.variant, "delta", "over items", "over seeds (t)", "crossed"]
-    heads += ["McNemar p", "p", "adjusted p"]
+    heads += ["McNemar p", "p", "adjusted p", "items needed"]
     seeds = several(len(items.seeds), "seed")
     return Table.simple(f"{items.variant} − {items.reference}, {seeds}", ["task", *heads, "caveats"], rows, heads)
 

@@ -44,7 +44,7 @@ from ablationlab.report.charts.theme import colours
 from ablationlab.report.naming import placed, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
 from ablationlab.report.tables.ablation import arm_mean, arm_words, median_note
-from ablationlab.report.tables.answers import TOO_CLOSE
+from ablationlab.report.effects import TOO_CLOSE
 
 
 def _regime(analysis: Analysis) -> Column:

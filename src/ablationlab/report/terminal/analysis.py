@@ -1,39 +1,31 @@
-"""What a terminal shows of results: the analysis and the answers, power, evaluation, items, a replication, probes."""
+"""What a terminal shows behind an answer: its tables; and items, trends, a replication, the probes of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis import wording
-from ablationlab.analysis.comparisons import TIMED
 from ablationlab.analysis.trends import Scale, StudyTrend
-from ablationlab.analysis.wording import ledger_of
 from ablationlab.core.format import DASH, count, difference, number, p_clause, percent, plain
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import Replication, words
-from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
+from ablationlab.records.analysis import ItemComparison
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.probes import ProbeLine, failures
 from ablationlab.records.results import Results
-from ablationlab.records.verdict import Verdict
-from ablationlab.report.designs import look_line
 from ablationlab.report.layout import Paragraphs
+from ablationlab.report.study_report import StudyReport
 from ablationlab.report.table import Table
-from ablationlab.report.tables.answers import answer_table, hypothesis_table
-from ablationlab.report.tables.comparisons import (
-    TERMINAL,
-    comparison_table,
-    important,
-    item_table,
-    split,
-    text_table,
-)
-from ablationlab.report.tables.readings import reading_table, reading_text
+from ablationlab.report.tables.answers import hypothesis_table
+from ablationlab.report.tables.comparisons import item_table, text_table
+from ablationlab.report.tables.effects import effects_table, guard_table
+from ablationlab.report.tables.readings import reading_table
 from ablationlab.report.tables.study import (
     direction_table,
     factor_table,
@@ -48,198 +40,63 @@ from ablationlab.report.tables.study import (
 from ablationlab.report.tables.tasks import arm_name, task_table
 from ablationlab.stats.results import TrendPrediction
 
-_OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
-#: Comparisons that a note names, at most.
-MOST_PLACES = 3
-#: Exploratory comparisons that are listed without --all.
-MOST_EXPLORATORY = 40
+#: What `show` opens of a study.
+Part = Literal["guards", "tasks", "probes", "rates", "all"]
 
 
-def analysis_view(analysis: Analysis, verdict: Verdict, *, everything: bool = False) -> Iterator[RenderableType]:
-    """What was registered, then the rest, stability, deviations and the answers."""
-    registered, others = split(analysis)
-    if registered:
-        yield _comparisons(analysis, _title(analysis, registered), registered, everything)
-        yield ""
-    shown = others
-    if not everything and len(others) > MOST_EXPLORATORY:
-        shown = [
-            comparison for comparison in others if comparison.metric == analysis.primary and comparison.task is None
-        ]
-    if shown:
-        yield _comparisons(analysis, "Exploratory comparisons (not registered)", shown, everything)
-    if len(shown) < len(others):
-        left = len(others) - len(shown)
-        yield Text(f"{left} more exploratory comparisons: --all shows them; analysis.json and statistics.md have them.")
-    if others:
-        yield ""
-    yield _legend(analysis)
-    stability = stability_table(analysis)
-    if stability is not None:
-        yield ""
-        yield stability.terminal()
-    text = text_table(analysis)
-    if text is not None:
-        yield ""
-        yield text.terminal()
-    yield from _sweep(analysis)
-    if analysis.readings is not None:
-        yield ""
-        yield reading_table(analysis.readings, len(analysis.regimes), analysis.comparisons).terminal()
-        yield Text(plain(reading_text(analysis.readings)))
-    yield from _noise(analysis)
-    notes = _notes(registered, everything) or _notes(others, everything)
-    if notes:
-        yield _lines("Mind", notes)
-    deviations = [wording.deviation(known) for known in analysis.deviations]
-    yield _lines("Deviations from the registration", deviations or ["none found"])
-    if analysis.evaluation is not None and analysis.evaluation.notes:
-        yield _lines("Scores of tasks", list(map(wording.evaluation_note, analysis.evaluation.notes)))
-    if analysis.ledger is not None:
-        yield _lines("Ledger", [ledger_of(analysis)])
-    yield ""
-    yield from answers_view(analysis, verdict)
-
-
-def answers_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
-    """The answers and the hypotheses, and where the study stands in its looks."""
-    for table in (answer_table(analysis, verdict), hypothesis_table(verdict)):
-        if table.rows:
-            yield table.terminal()
-    if analysis.look is not None:
-        yield _lines("Look", [look_line(analysis.look)])
-
-
-def _title(analysis: Analysis, comparisons: Sequence[Comparison]) -> str:
-    if analysis.source == "table":
-        return "The question stated on the command line (exploratory: nothing was registered)"
-    if all(comparison.label == "exploratory" for comparison in comparisons):
-        return "Criteria of the plan, exploratory: the registration does not hold (see deviations)"
-    return "Registered comparisons"
-
-
-def _comparisons(analysis: Analysis, title: str, comparisons: Sequence[Comparison], everything: bool) -> RenderableType:
-    columns = (*TERMINAL, "role") if everything else TERMINAL
-    regimes = len(analysis.regimes)
-    return comparison_table("", title, comparisons, regimes, columns=columns, all_caveats=everything).terminal()
-
-
-def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
-    """What to know before believing these numbers, with what it is about where it is not about all of them."""
-    several = len({comparison.regime for comparison in comparisons}) > 1
-    about = grouped(
-        (wording.caveat(caveat), _about(comparison, several))
-        for comparison in comparisons
-        for caveat in important(comparison, everything)
-        if caveat.code not in _OTHER_METHODS
-    )
-    texts = []
-    for text, named in about.items():
-        places = list(dict.fromkeys(named))
-        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        where = "" if len(named) >= len(comparisons) else f"{'; '.join(places[:MOST_PLACES])}{more}: "
-        texts.append(f"{where}{text}")
-    # What the other methods cannot claim is printed once, so that nobody picks the smallest p.
-    return texts + wording.other_methods(
-        caveat
-        for comparison in comparisons
-        if comparison.n >= 3
-        for caveat in comparison.caveats
-        if caveat.code in _OTHER_METHODS
-    )
-
-
-def _about(comparison: Comparison, several: bool) -> str:
-    """Metric and contrast of a comparison, and the regime where there are *several*."""
-    where = f" in {comparison.regime}" if several else ""
-    return f"{wording.name_of(comparison)}{where}, {comparison.variant} − {comparison.reference}"
-
-
-#: How the p-values of a role are corrected, in the order of the families.
-_FAMILIES: Mapping[str | None, str] = {
-    "primary": "primary",
-    "secondary": "secondaries behind it, in registered order",
-    "guard": "guards, not adjusted",
-    "stability": "smoothness",
-    None: "all the rest, false discovery rate",
-}
-
-
-def _families(analysis: Analysis) -> str:
-    """The families that this study has; nothing where there is one."""
-    roles = {comparison.role for comparison in analysis.comparisons}
-    words = [text for role, text in _FAMILIES.items() if role in roles]
-    if any(comparison.family == TIMED for comparison in analysis.comparisons):
-        words.append("speeds, a family of their own")
-    return f" Families: {'; '.join(words)}." if len(words) > 1 else ""
-
-
-def _logs(analysis: Analysis) -> str:
-    log = any(comparison.transform == "log" for comparison in analysis.comparisons)
-    return " Metrics tested as logarithms show a change in %, of geometric means." if log else ""
-
-
-def _legend(analysis: Analysis) -> Text:
-    methods = sorted({f"{wording.method_name(comparison.test)} test" for comparison in analysis.comparisons})
-    return Text(
-        plain(
-            f"Difference = variant − reference{_pairing(analysis)} ({'; '.join(methods)}). An interval is at the level of "
-            f"its adjusted p: it excludes 0 exactly where a difference is shown.{_families(analysis)}{_logs(analysis)} Every "
-            "method, effect size and caveat is in analysis.json."
-        )
-    )
-
-
-def _pairing(analysis: Analysis) -> str:
-    designs = {comparison.design for comparison in analysis.comparisons}
-    if "unpaired" not in designs:
-        return " over pairs of one seed"
-    return (
-        ", of means where runs are unpaired, else over pairs of one seed" if len(designs) > 1 else " of means, unpaired"
-    )
-
-
-def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
-    """Loss by rate, sensitivity and best rate, and the tables of interactions."""
-    if analysis.sweep is not None:
-        yield ""
-        yield sweep_table(analysis.sweep, analysis.variants).terminal()
-        yield ""
-        yield rate_table(analysis.sweep).terminal()
-        chosen = (
-            " A rate is chosen on the selection seeds alone; comparisons in the regime tuned use the others."
-            if analysis.sweep.best
-            else ""
-        )
-        if analysis.sweep.stages == 1:
-            yield Text(
-                "Sensitivity: mean excess of the loss over the best rate's, for a rate that is log-uniform over the sweep. A "
-                f"run that diverged, or ended worse than it began, counts with its loss at the start.{chosen}"
-            )
-        if notes := wording.sweep_notes(analysis.sweep):
-            yield _lines("Learning rates", notes)
-    if analysis.interactions is not None:
-        yield ""
-        if analysis.interactions.cells:
-            yield factor_table(analysis, analysis.interactions).terminal()
-            yield ""
-        yield interaction_table(analysis.interactions).terminal()
-        if (simple := simple_table(analysis)) is not None:
-            yield ""
-            yield simple.terminal()
-        yield Text(plain(wording.interactions(analysis, analysis.interactions)))
-
-
-def _noise(analysis: Analysis) -> Iterator[RenderableType]:
-    """Of the primary metric; the page and tables have every metric."""
-    table = noise_table(analysis.noise, analysis.primary)
-    if table is not None:
+def details_view(results: Results, report: StudyReport, parts: Collection[Part]) -> Iterator[RenderableType]:
+    """The tables behind an answer, each under its title."""
+    tables: list[Table | None] = []
+    if {"guards", "all"} & set(parts):
+        tables.append(guard_table(report.answers))
+    if "all" in parts:
+        tables += _every_table(results, report)
+    if {"rates", "all"} & set(parts):
+        tables += _rate_tables(results)
+    if {"tasks", "all"} & set(parts):
+        tables += [task_table(results).without("sensitive", "meaning", "templates", "spread", "hash"), score_table(results)]
+    if {"probes", "all"} & set(parts):
+        tables.append(probe_table(results))
+    shown = [table for table in tables if table is not None and table.rows]
+    for table in shown:
         yield ""
         yield table.terminal()
+    if not shown:
+        yield Text("Nothing was recorded for that.")
 
 
-def _lines(title: str, lines: Sequence[str]) -> Paragraphs:
-    return Paragraphs(title, [plain(line) for line in lines])
+def _every_table(results: Results, report: StudyReport) -> list[Table | None]:
+    analysis, verdict = results.analysis, results.verdict
+    assert analysis is not None
+    assert verdict is not None
+    crossed = analysis.interactions
+    return [
+        effects_table(report.effects),
+        hypothesis_table(verdict),
+        stability_table(analysis),
+        text_table(analysis),
+        None if analysis.readings is None else reading_table(analysis.readings, len(analysis.regimes), analysis.comparisons),
+        factor_table(analysis, crossed) if crossed is not None and crossed.cells else None,
+        None if crossed is None else interaction_table(crossed),
+        simple_table(analysis),
+        noise_table(analysis.noise, analysis.primary),
+        clause_table("Deviations from the registration", [wording.deviation(known) for known in analysis.deviations]),
+        clause_table("Mind", dict.fromkeys(wording.caveat(c) for it in analysis.comparisons for c in it.caveats)),
+    ]
+
+
+def _rate_tables(results: Results) -> list[Table | None]:
+    sweep = None if results.analysis is None else results.analysis.sweep
+    if sweep is None or results.analysis is None:
+        return []
+    notes = clause_table("Learning rates", wording.sweep_notes(sweep))
+    return [sweep_table(sweep, results.analysis.variants), rate_table(sweep), notes]
+
+
+def clause_table(title: str, clauses: Iterable[str]) -> Table | None:
+    """Clauses, one per row."""
+    rows = [(plain(clause),) for clause in clauses]
+    return Table.simple(title, [""], rows) if rows else None
 
 
 def items_view(items: ItemComparison) -> Iterator[RenderableType]:
@@ -252,21 +109,14 @@ def items_view(items: ItemComparison) -> Iterator[RenderableType]:
     ]
     # With one run per arm, McNemar's p is the p.
     yield table.without(*empty, *(["McNemar p"] if len(items.seeds) == 1 else [])).terminal()
-    tests = ", ".join(dict.fromkeys([*(task.p_test for task in items.tasks), items.macro_p_test]))
-    yield Text(
-        f"Difference = {items.variant} − {items.reference}, paired item by item. p: {tests}; adjusted by "
-        f"{items.correction} over the tasks. Over items: these trained models on other items (range over seeds where there "
-        "are several). Over seeds: retrained models on these items. Crossed: both."
-    )
     caveats = [*(caveat for task in items.tasks for caveat in task.caveats), *items.caveats]
     texts = [wording.caveat(caveat) for caveat in caveats]
-    texts += [
-        f"{task.task}: {count(task.needs_items)} items would show the smallest effect in one pair of models (80 % power)."
-        for task in items.tasks
-        if task.needs_items is not None
-    ]
     if texts:
         yield _lines("Mind", list(dict.fromkeys(texts)))
+
+
+def _lines(title: str, lines: Sequence[str]) -> Paragraphs:
+    return Paragraphs(title, [plain(line) for line in lines])
 
 
 #: What the size of a study is, as the head of a column.
@@ -328,20 +178,16 @@ def _beyond(found: StudyTrend, predicted: TrendPrediction) -> Iterator[str]:
 # --- evaluation -----------------------------------------------------------------------------------------------
 
 
-def evaluation_view(results: Results) -> list[RenderableType]:
-    """Accuracy of every variant on every task, beside chance and the n-gram models; then the run-level metrics."""
+def score_table(results: Results) -> Table:
+    """Every run-level metric that an evaluation measured, as means over seeds."""
     arms = grouped((arm_name(run), run.evaluation) for run in results.runs if run.evaluation is not None)
-    tasks = task_table(results).without("sensitive", "meaning", "templates", "spread", "hash")
-    parts = [tasks.terminal()] if tasks.rows else []
-    metrics = dict.fromkeys(
-        metric for members in arms.values() for evaluation in members for metric in evaluation.metrics
-    )
+    metrics = dict.fromkeys(name for members in arms.values() for evaluation in members for name in evaluation.metrics)
     rows = []
     for metric in metrics:
         means = [_mean([evaluation.metrics.get(metric) for evaluation in members]) for members in arms.values()]
         if any(mean is not None for mean in means):
             rows.append((metric_name(metric), *(number(mean, 4) for mean in means)))
-    return [*parts, Table.simple("Means over seeds", ["metric", *arms], rows, arms).terminal()]
+    return Table.simple("Means over seeds", ["metric", *arms], rows, arms)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -366,6 +212,19 @@ def replication_view(replication: Replication, folder: Path) -> Iterator[Rendera
 
 
 # --- probes ---------------------------------------------------------------------------------------------------
+
+
+def probe_table(results: Results) -> Table:
+    """Scalars of every arm when they were last measured, as means over seeds."""
+    values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    runs = [(run, run.probe_table().rows) for run in results.compared if run.done]
+    for run, rows in runs:
+        last = {(probe, row.measure, row.group or ""): row.value for _, probe, row in rows if row.at is None}
+        for name, value in last.items():
+            values.setdefault(name, {}).setdefault(arm_name(run), []).append(value)
+    arms = dict.fromkeys(arm_name(run) for run, rows in runs if rows)
+    cells = [(*name, *(number(_mean(by_arm.get(arm, [])), 4) for arm in arms)) for name, by_arm in values.items()]
+    return Table.simple("Probes, last measured; means over seeds", ["probe", "measure", "of", *arms], cells, arms)
 
 
 def run_probes_view(title: str, lines: Sequence[ProbeLine]) -> Iterator[RenderableType]:

@@ -164,6 +164,15 @@ def _shown(path: Path, folder: Path) -> str:
 # --- show -----------------------------------------------------------------------------------------------------
 
 
+def is_study(given: Path) -> Path | None:
+    """The results folder of a study that is named so; None where it names a run, or nothing."""
+    if given.is_dir() and given.parent.name == "runs":
+        return None
+    folder = find_results(given)
+    there = folder.is_dir() and ({ResultsFolder(folder).plan, folder / "analysis.json"} & {*folder.iterdir()})
+    return folder if there else None
+
+
 def find_run(given: Path) -> tuple[Results, Run]:
     """The run of a folder, of an id, or of the beginning of one, among the results below here."""
     if given.is_dir() and given.parent.name == "runs":
@@ -190,8 +199,6 @@ def find_run(given: Path) -> tuple[Results, Run]:
     guess = nearest(name, [run.id for _, run in everything])
     hint = f"; did you mean {guess!r}?" if guess else ""
     where = ", ".join(str(folder) for folder in folders) or "results/"
-    if place is None and not hint and (Path("results") / name).is_dir():
-        hint = f": it is a study. `ablationlab status {name}` lists its runs, `ablationlab analyze {name}` its results"
     raise RecordError(f"no run {name!r} in {where}{hint}")
 
 

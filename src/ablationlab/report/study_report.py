@@ -1,0 +1,248 @@
+"""What a reader is told of a study, as rows and fixed clauses: the one object behind terminal, notebook and tables.
+
+Nothing here is layout. Renderers print what they have room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from ablationlab.core.format import count, percent
+from ablationlab.core.grouping import grouped
+from ablationlab.records.analysis import Analysis, InputDifference
+from ablationlab.records.results import Results
+from ablationlab.records.verdict import Answer, Standing, Verdict
+from ablationlab.report.effects import Effect, effects_of
+from ablationlab.report.slots import Slot, Statement
+
+#: What helps, what harms, then what is open: the order in which answers are told.
+ORDER: Final = (
+    Answer.BETTER,
+    Answer.MORE_STABLE,
+    Answer.WORSE,
+    Answer.UNSTABLE,
+    Answer.SAME,
+    Answer.UNDECIDED,
+    Answer.NOT_MEASURED,
+)
+#: More names than this are counted.
+MOST_NAMES: Final = 3
+
+
+@dataclass(frozen=True)
+class AnswerGroup:
+    """The variants with one answer and one advice, each with its regime."""
+
+    answer: Answer
+    advice: str
+    places: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """*effects*: every comparison. *answers*: those that the rules answered, by regime, the best first; registered ones
+    alone where there are any. *contrasts*: other registered comparisons of the primary metric. *sure*, *fair* and the rest
+    are clauses.
+    """
+
+    name: str
+    question: str
+    sealed: str
+    arms: int
+    seeds: int
+    metric: str
+    unit: str
+    folder: Path | None
+    effects: tuple[Effect, ...]
+    answers: tuple[Effect, ...]
+    contrasts: tuple[Effect, ...]
+    unshown: int
+    guards: tuple[Statement, ...]
+    sure: tuple[Statement, ...]
+    flags: tuple[Statement, ...]
+    fair: tuple[Statement, ...]
+    hypotheses: tuple[Statement, ...]
+    deviations: tuple[Statement, ...]
+
+    @cached_property
+    def groups(self) -> tuple[AnswerGroup, ...]:
+        """Names by answer word: what helps first, then what harms, then what is open."""
+        named = grouped(
+            ((ORDER.index(row.answer), row.answer, row.advice.text), (row.variant, row.regime))
+            for row in self.answers
+            if row.answer is not None
+        )
+        ordered = sorted(named.items(), key=lambda item: item[0][0])
+        return tuple(AnswerGroup(answer, advice, tuple(places)) for (_, answer, advice), places in ordered)
+
+    @cached_property
+    def regimes(self) -> tuple[str, ...]:
+        """Regimes with an answer, in their order."""
+        return tuple(dict.fromkeys(row.regime for row in self.answers))
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[str, str, tuple[Effect, ...]], ...]:
+        """(regime, reference, effects): what has an answer, then other registered contrasts."""
+        found = grouped(((row.regime, row.reference), row) for row in (*self.answers, *self.contrasts))
+        return tuple((regime, reference, tuple(rows)) for (regime, reference), rows in found.items())
+
+    def statements(self) -> Iterator[Statement]:
+        for group in (self.guards, self.sure, self.flags, self.fair, self.hypotheses, self.deviations):
+            yield from group
+
+    def slots(self) -> Iterator[Slot]:
+        """Everything printed that is a field of a record."""
+        for row in self.effects:
+            yield from row.slots()
+        for statement in self.statements():
+            yield from (slot for slot in statement.slots.values() if slot.at)
+
+
+def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) -> StudyReport:
+    """What is told of these records; *results* are none where nothing was trained here."""
+    effects = effects_of(analysis, verdict)
+    judged = [row for row in effects if row.answer is not None]
+    registered = [row for row in judged if row.label == "registered"]
+    regimes = {regime: place for place, regime in enumerate(analysis.regimes)}
+    answers = sorted(registered or judged, key=lambda row: (regimes.get(row.regime, len(regimes)), _by_estimate(row)))
+    plan = None if results is None else results.plan
+    primary = answers[0].metric if answers else analysis.primary or ""
+    return StudyReport(
+        name=analysis.study,
+        question=analysis.question,
+        sealed="" if plan is None else plan.created[:10],
+        arms=len(analysis.variants),
+        seeds=len(analysis.seeds),
+        metric=next((row.name for row in answers), primary),
+        unit=next((row.unit for row in answers if row.unit), ""),
+        folder=None if results is None else results.folder,
+        effects=effects,
+        answers=tuple(answers),
+        contrasts=tuple(
+            row
+            for row in sorted(effects, key=_by_estimate)
+            if row.answer is None and row.label == "registered" and row.metric == primary and row.role
+        ),
+        unshown=len(judged) - len(answers),
+        guards=tuple(_guards(answers)),
+        sure=tuple(_sure(results, analysis, answers)),
+        flags=tuple(_flags(answers)),
+        fair=tuple(_fair(analysis)),
+        hypotheses=tuple(
+            Statement(
+                "more.hypothesis",
+                {"name": Slot(name), "status": Slot(known.status, f"verdict.json#/hypotheses/{_escaped(name)}/status", known.status)},
+            )
+            for name, known in verdict.hypotheses.items()
+        ),
+        deviations=tuple(
+            Statement(
+                "more.deviation",
+                {"code": Slot(known.code.replace("-", " "), f"analysis.json#/deviations/{place}/code", known.code.value)},
+            )
+            for place, known in enumerate(analysis.deviations)
+        ),
+    )
+
+
+def _by_estimate(row: Effect) -> tuple[bool, float]:
+    return row.drawn is None, 0.0 if row.drawn is None else row.drawn[0]
+
+
+def _escaped(name: str) -> str:
+    """A key in a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _n(value: int, at: str = "") -> Slot:
+    return Slot(count(value), at, value)
+
+
+def _guards(answers: Sequence[Effect]) -> Iterator[Statement]:
+    """How often each guard is kept, open and broken."""
+    names = dict.fromkeys(guard.name for row in answers for guard in row.guards)
+    for name in names:
+        states = [(row.variant, guard) for row in answers for guard in row.guards if guard.name == name]
+        for standing in Standing:
+            alike = [(variant, guard) for variant, guard in states if guard.standing == standing]
+            if not alike:
+                continue
+            slots = {"guard": Slot(name), "n": _n(len(alike)), "of": _n(len(states))}
+            code = f"guards.{standing}"
+            if standing == Standing.BROKEN:
+                slots["names"] = Slot(_some(list(dict.fromkeys(variant for variant, _ in alike))))
+            elif standing == Standing.OPEN and all(guard.seeds.at for _, guard in alike):
+                most = max((guard.seeds for _, guard in alike), key=lambda slot: float(slot.value or 0))
+                code, slots["seeds"] = "guards.open-seeds", most
+            yield Statement(code, slots)
+
+
+def _sure(results: Results | None, analysis: Analysis, answers: Sequence[Effect]) -> Iterator[Statement]:
+    runs = () if results is None else results.runs
+    if runs and results is not None:
+        yield Statement("sure.finished", {"ended": _n(results.ended), "planned": _n(len(runs))})
+        diverged = sum(run.state == "diverged" for run in runs)
+        if diverged:
+            yield Statement("sure.diverged", {"n": _n(diverged)})
+    asked = [row for row in answers if row.answer is not None]
+    hanging = [row for row in asked if row.without]
+    if asked:
+        yield Statement("sure.hangs", {"n": _n(len(hanging)), "of": _n(len(asked))})
+    told = [(row, *pair) for row in hanging for pair in row.without]
+    if len(told) <= MOST_NAMES:
+        for row, seed, answer in told:
+            yield Statement("sure.without", {"seed": seed, "variant": Slot(row.variant), "answer": answer})
+    far = [row for row in answers if row.far_out]
+    if far:
+        yield Statement("sure.far-out", {"n": _n(len(far)), "of": _n(len(answers))})
+    for lack, rows in grouped((lack, row) for row in answers for lack in row.lacks if row.answer == Answer.UNDECIDED).items():
+        yield Statement("sure.lacks", {"lack": Slot(lack), "n": _n(len(rows))})
+    waiting = [row for row in answers if row.seeds.at]
+    if len(waiting) <= MOST_NAMES:
+        for row in waiting:
+            if row.seeds.value is not None:
+                yield Statement("sure.decided-by", {"variant": Slot(row.variant), "seeds": row.seeds})
+
+
+def _flags(answers: Sequence[Effect]) -> Iterator[Statement]:
+    """What stands beside the answers: how often, or of whom."""
+    for flag, rows in grouped((flag, row.variant) for row in answers for flag in row.flags).items():
+        if len(rows) == len(answers) or len(rows) > MOST_NAMES:
+            yield Statement("flags.flag", {"flag": Slot(flag), "n": _n(len(rows)), "of": _n(len(answers))})
+        else:
+            yield Statement("flags.named", {"flag": Slot(flag), "names": Slot(", ".join(dict.fromkeys(rows)))})
+
+
+def _fair(analysis: Analysis) -> Iterator[Statement]:
+    """In what the pairs match, and in what not."""
+    check, at = analysis.ledger, "analysis.json#/ledger"
+    if check is None:
+        yield Statement("fair.unknown")
+        return
+    yield Statement("fair.pairs", {"n": _n(check.checked_pairs, f"{at}/checked_pairs")})
+    for code, names in (("shared", check.shared), ("nearly", check.nearly)):
+        if names:
+            yield Statement(f"fair.{code}", {"names": Slot(", ".join(names))})
+    for unlike in check.differs:
+        yield _differs(unlike, check.checked_pairs)
+    for code, names in (("unmatched", check.unmatched), ("not-reported", check.not_reported)):
+        if names:
+            yield Statement(f"fair.{code}", {"names": Slot(", ".join(names))})
+
+
+def _differs(unlike: InputDifference, pairs: int) -> Statement:
+    if unlike.pairs is not None:
+        return Statement("fair.in-pairs", {"name": Slot(unlike.name), "n": _n(unlike.pairs), "of": _n(pairs)})
+    named = [
+        variant if share is None else f"{variant} {percent(share, 1 if abs(share) < 0.01 else 0, sign=True)}"
+        for variant, share in unlike.variants.items()
+    ]
+    return Statement("fair.differs", {"name": Slot(unlike.name), "names": Slot(_some(named))})
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= MOST_NAMES else f"{count(len(names))} variants"

@@ -1,0 +1,287 @@
+"""What a terminal shows of a study: its answers as a forest, then a line each on guards, doubts and fairness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from ablationlab.core.format import DASH, count, plain
+from ablationlab.records.verdict import Answer
+from ablationlab.report.effects import Effect, smallest_text
+from ablationlab.report.layout import wrapped
+from ablationlab.report.slots import Statement
+from ablationlab.report.study_report import StudyReport
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+#: From so many rows on, undecided variants are one row.
+FOLD_FROM: Final = 9
+#: More answers in several regimes than this are counted.
+MOST_NAMED: Final = 4
+#: A picture narrower than this is left out, and none is wider.
+NARROWEST, WIDEST = 15, 48
+STYLES: Final = {
+    Answer.BETTER: "bold blue",
+    Answer.MORE_STABLE: "bold blue",
+    Answer.WORSE: "bold red",
+    Answer.UNSTABLE: "bold red",
+}
+#: The name of a line of clauses takes so much.
+_LEAD: Final = 10
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the picture. *span*: the estimates of a fold, which has no estimate of its own."""
+
+    name: str
+    difference: str
+    interval: str
+    word: str
+    failed: str = ""
+    style: str = ""
+    drawn: tuple[float, float | None, float | None] | None = None
+    span: bool = False
+
+
+@dataclass(frozen=True)
+class AnswerView:
+    """The whole answer, at the width that it is given. *command*: what shows more."""
+
+    report: StudyReport
+    command: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lines(options.max_width):
+            yield line
+
+    def lines(self, width: int) -> Iterator[Text]:
+        report = self.report
+        yield from wrapped(self._head(), width)
+        if report.question:
+            yield from wrapped(Text(plain(report.question)), width)
+        if report.answers:
+            yield Text()
+            yield from self._forests(width)
+            yield Text()
+            yield from self._answers(width)
+        said = list(self._clauses(width))
+        if said:
+            yield Text()
+            yield from said
+
+    def _head(self) -> Text:
+        report = self.report
+        sealed = f"sealed {report.sealed} · " if report.sealed else ""
+        metric = f" · {report.metric}{f', {report.unit}' if report.unit else ''}" if report.metric else ""
+        head = Text(f"{report.name}  ", style="bold")
+        return head.append(f"{sealed}{report.arms} variants x {report.seeds} seeds{metric}", style="")
+
+    # --- the forest ---------------------------------------------------------------------------------------------
+
+    def _forests(self, width: int) -> Iterator[Text]:
+        """All regimes and references on one axis; of several columns, those that hold something."""
+        report = self.report
+        several = len(report.regimes) > 1
+        blocks = [(regime, reference, self._rows(rows), rows) for regime, reference, rows in report.blocks]
+        every = [row for _, _, rows, _ in blocks for row in rows]
+        levels = {row.level.text for row in report.answers if row.level.at}
+        interval = f"{plain(next(iter(levels)))} interval" if len(levels) == 1 else "interval"
+        titles = ("", "difference", interval, "failed" if any(row.failed for row in every) else "", "answer")
+        heads = [f"{reference}, {regime}" if several else reference for regime, reference, _, _ in blocks]
+        cells = (
+            [row.name for row in every] + heads,
+            [row.difference for row in every],
+            [row.interval for row in every],
+            [row.failed for row in every],
+            [row.word for row in every],
+        )
+        widths = [max(map(cell_len, (title, *texts))) for title, texts in zip(titles, cells, strict=True)]
+        room = min(WIDEST, width - sum(widths) - 2 * (len(list(filter(None, widths))) + 1))
+        axis = _Axis.of(every, self._smallest(), room if room >= NARROWEST else 0)
+        yield _line(titles, widths, axis.head)
+        for head, (regime, reference, rows, effects) in zip(heads, blocks, strict=True):
+            value = next((row.baseline.text for row in effects if row.baseline.at), DASH)
+            what = "baseline" if any(row.answer is not None for row in effects) else "reference"
+            yield _line((head, value, what, "", ""), widths, "")
+            for row in rows:
+                texts = (row.name, row.difference, row.interval, row.failed, row.word)
+                yield _line(texts, widths, axis.draw(row), row.style)
+        if axis.width and axis.smallest and (text := smallest_text(report.answers)):
+            yield Text(f"{f'shaded: smallest effect, {plain(text)}':>{width}}", style="dim")
+
+    def _smallest(self) -> float | None:
+        known = {row.smallest for row in self.report.answers}
+        return known.pop() if len(known) == 1 else None
+
+    @staticmethod
+    def _rows(effects: Sequence[Effect]) -> list[_Row]:
+        folded = [row for row in effects if row.answer == Answer.UNDECIDED] if len(effects) >= FOLD_FROM else []
+        folded = folded if len(folded) > 1 else []
+        rows = [_row(row) for row in effects if row not in folded]
+        return [*rows, _fold(folded)] if folded else rows
+
+    # --- words --------------------------------------------------------------------------------------------------
+
+    def _answers(self, width: int) -> Iterator[Text]:
+        """``worse: layernorm, rmsnorm. Keep the baseline.``"""
+        several = len(self.report.regimes) > 1
+        for group in self.report.groups:
+            names = [f"{variant} in {regime}" if several else variant for variant, regime in group.places]
+            listed = ", ".join(names) if len(names) <= MOST_NAMED or not several else count(len(names))
+            text = Text("  ")
+            text.append(group.answer.said, style=STYLES.get(group.answer, "bold"))
+            text.append(f": {listed}. {group.advice[:1].upper()}{group.advice[1:]}.")
+            yield from _fitted(text, width)
+
+    def _clauses(self, width: int) -> Iterator[Text]:
+        report = self.report
+        for name, statements in (
+            ("guards", report.guards),
+            ("sure", report.sure),
+            ("marked", report.flags),
+            ("fair", report.fair),
+            ("asked", report.hypotheses),
+            ("deviates", report.deviations),
+        ):
+            yield from clause_line(name, statements, width)
+        if report.unshown:
+            yield from _led("also", f"{count(report.unshown)} exploratory answers: --all", width)
+        if report.folder is not None and (report.folder / "report.html").exists():
+            yield from _led("page", str(report.folder / "report.html"), width)
+        if self.command:
+            yield from _led("more", self.command, width)
+
+
+def clause_line(name: str, statements: Sequence[Statement], width: int) -> Iterator[Text]:
+    """Clauses behind the name of their line; nothing where there are none."""
+    if statements:
+        yield from _led(name, " · ".join(plain(statement.text) for statement in statements), width)
+
+
+def _led(name: str, text: str, width: int) -> Iterator[Text]:
+    lead = f"  {name:<{_LEAD - 2}} "
+    pieces = list(wrapped(Text(text), max(20, width - len(lead))))
+    for place, piece in enumerate(pieces):
+        yield Text(lead if place == 0 else " " * len(lead), style="dim").append_text(Text(piece.plain, style="default"))
+
+
+def _fitted(text: Text, width: int) -> Iterator[Text]:
+    """A text with styles; one that does not fit loses them with its line."""
+    if cell_len(text.plain) <= width:
+        yield text
+    else:
+        yield from wrapped(Text(text.plain), width)
+
+
+def _row(row: Effect) -> _Row:
+    difference = row.estimate.text + (f" {row.unit}" if row.unit == "%" and row.estimate.text != DASH else "")
+    word = row.answer.said if row.answer is not None else str(row.word)
+    style = STYLES.get(row.answer, "") if row.answer is not None else ""
+    failed = "" if row.failed is None else f"{row.failed[0]} → {row.failed[1]}"
+    return _Row(row.variant, plain(difference), row.interval, word, failed, style, row.drawn)
+
+
+def _fold(rows: Sequence[Effect]) -> _Row:
+    """The undecided ones as one row, from the lowest estimate to the highest."""
+    known = sorted((row for row in rows if row.drawn is not None), key=lambda row: row.drawn[0] if row.drawn else 0.0)
+    drawn = None
+    interval = DASH
+    if known and known[0].drawn is not None and known[-1].drawn is not None:
+        drawn = (math.nan, known[0].drawn[0], known[-1].drawn[0])
+        interval = f"{known[0].estimate} .. {known[-1].estimate}"
+    return _Row(f"{count(len(rows))} others", "", interval, Answer.UNDECIDED.said, drawn=drawn, span=True)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], picture: str, style: str = "") -> Text:
+    """Name, difference, interval and failures, the picture, the word."""
+    text = Text("  ", no_wrap=True)
+    text.append(cells[0] + " " * (widths[0] - cell_len(cells[0])))
+    for cell, width in zip(cells[1:-1], widths[1:-1], strict=True):
+        if width:
+            text.append("  " + " " * (width - cell_len(cell)) + cell)
+    text.append(f"  {picture}" if picture else "")
+    text.append("  " + cells[-1], style=style)
+    text.rstrip()
+    return text
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One shared axis; better is left, worse is right, whichever way the metric points."""
+
+    low: float
+    high: float
+    smallest: float | None
+    width: int
+
+    @classmethod
+    def of(cls, rows: Sequence[_Row], smallest: float | None, width: int) -> _Axis:
+        ends = [
+            end
+            for row in rows
+            for end in (row.drawn or ())
+            if end is not None and math.isfinite(end)
+        ]
+        if not ends or not width:
+            return cls(0.0, 0.0, None, 0)
+        # An interval of an absurd run must not flatten all others.
+        middle = sorted(abs(row.drawn[0]) for row in rows if row.drawn is not None and math.isfinite(row.drawn[0]))
+        most = 4 * max(middle[len(middle) // 2] if middle else 0.0, *(abs(e) for e in sorted(ends, key=abs)[: max(1, len(ends) * 3 // 4)]))
+        ends = [min(max(end, -most), most) for end in ends] if most else ends
+        reach = [*ends, 0.0, *([smallest, -smallest] if smallest is not None else [])]
+        low, high = min(reach), max(reach)
+        return cls(low, high, smallest, width) if high > low else cls(0.0, 0.0, None, 0)
+
+    @property
+    def head(self) -> str:
+        """``better│worse``, at zero where there is room."""
+        if not self.width:
+            return ""
+        zero = self._place(0.0)
+        left, right = "better", "worse"
+        cells = [" "] * self.width
+        cells[zero] = "│"
+        for place, sign in enumerate(reversed(left), start=1):
+            if zero - place >= 0:
+                cells[zero - place] = sign
+        if zero < len(left):
+            cells[:zero] = " " * zero
+        for place, sign in enumerate(right, start=1):
+            if zero + place < self.width:
+                cells[zero + place] = sign
+        if self.width - zero - 1 < len(right):
+            cells[zero + 1 :] = " " * (self.width - zero - 1)
+        return "".join(cells)
+
+    def draw(self, row: _Row) -> str:
+        if not self.width:
+            return ""
+        cells = [" "] * self.width
+        if self.smallest is not None:
+            for place in range(self._place(-self.smallest), self._place(self.smallest) + 1):
+                cells[place] = "░"
+        cells[self._place(0.0)] = "│"
+        if row.drawn is None:
+            return "".join(cells)
+        estimate, low, high = row.drawn
+        if low is not None or high is not None:
+            first = 0 if low is None else self._place(low)
+            last = self.width - 1 if high is None else self._place(high)
+            for place in range(first, last + 1):
+                cells[place] = "─"
+            cells[first] = "◁" if low is None or low < self.low else "├"
+            cells[last] = "▷" if high is None or high > self.high else "┤"
+        if not row.span and math.isfinite(estimate):
+            cells[self._place(estimate)] = "●"
+        return "".join(cells)
+
+    def _place(self, value: float) -> int:
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return round(share * (self.width - 1))
