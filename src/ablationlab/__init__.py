@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ablationlab.pipeline import run
     from ablationlab.records.results import Results
     from ablationlab.records.settings import Study
-    from ablationlab.report.notebook import Frames, load_results
+    from ablationlab.report.notebook import StudyResults, load_results
     from ablationlab.study.extend import corpus, metric, optimizer, part, probe, schedule, task, trainer, variant
     from ablationlab.study.load import load_study
     from ablationlab.tasks.suite import Item, Template
@@ -33,7 +33,6 @@ __all__ = [
     "GPT",
     "BlockPart",
     "FinishedRun",
-    "Frames",
     "Head",
     "Item",
     "OptimizerStep",
@@ -45,6 +44,7 @@ __all__ = [
     "Results",
     "Run",
     "Study",
+    "StudyResults",
     "Template",
     "__version__",
     "analyze",

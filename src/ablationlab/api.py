@@ -9,24 +9,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError, TableError
-from ablationlab.records.analysis import Analysis, ItemComparison
+from ablationlab.records.analysis import ItemComparison
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
-from ablationlab.records.verdict import Verdict
 from ablationlab.report.table import html_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ablationlab.analysis.conclusion import Conclusion
     from ablationlab.analysis.power import StudyPower
-    from ablationlab.records.results import Results
-    from ablationlab.report.notebook import Frames
+    from ablationlab.report.notebook import StudyResults
     from ablationlab.report.table import Table
 
 Source = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -50,59 +46,6 @@ class Found(ABC):
         return above + "".join(tables)
 
 
-@dataclass(frozen=True)
-class Analyzed(Found):
-    """The comparisons and the verdict. `frames` has them as pandas frames, `write` keeps them for `ablationlab report`."""
-
-    results: Results
-    concluded: Conclusion
-
-    @property
-    def analysis(self) -> Analysis:
-        return self.concluded.analysis
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.concluded.verdict
-
-    @cached_property
-    def frames(self) -> Frames:
-        from ablationlab.report.notebook import Frames
-
-        return Frames(self.results)
-
-    @property
-    def comparisons(self) -> pd.DataFrame:
-        """One row per comparison."""
-        return self.frames.comparisons
-
-    @property
-    def answers(self) -> dict[str, str]:
-        """The answer on each variant; with several regimes, `variant (regime)`."""
-        several = len(self.analysis.regimes) > 1
-        return {
-            f"{verdict.variant} ({verdict.regime})" if several else verdict.variant: verdict.answer.value
-            for verdict in self.verdict.verdicts
-        }
-
-    def write(self, folder: str | Path) -> Path:
-        """Write analysis.json, verdict.json and the curves into a folder, and give its path."""
-        target = Path(folder)
-        self.concluded.write(target)
-        return target
-
-    def tables(self) -> tuple[Table, ...]:
-        from ablationlab.report.tables.answers import answer_table
-        from ablationlab.report.tables.comparisons import comparison_table, split
-
-        asked, others = split(self.analysis)
-        shown = asked or others
-        registered = bool(shown) and shown[0].label == "registered"
-        title = "Registered comparisons" if registered else "Comparisons (exploratory)"
-        answers = answer_table(self.analysis, self.verdict)
-        return (answers, comparison_table("comparisons", title, shown, len(self.analysis.regimes)))
-
-
 def analyze(
     source: Source | pd.DataFrame,
     *,
@@ -117,12 +60,12 @@ def analyze(
     unpaired: bool = False,
     accept_altered: bool = False,
     **criterion: Any,
-) -> Analyzed:
+) -> StudyResults:
     """Compare every variant with the baseline and apply the rules. Nothing is written; `write` does that.
 
     *source* is a results folder, a study file or its bare name::
 
-        ablationlab.analyze("results/quick").answers
+        ablationlab.analyze("results/quick").answers[["variant", "answer"]]
 
     Or it is runs of your own: a pandas frame, a dictionary of columns, a list of rows, or the path of a table or of a
     tracker's folder. These need a *baseline*::
@@ -137,6 +80,7 @@ def analyze(
     from ablationlab.analysis.conclusion import conclude
     from ablationlab.analysis.from_table import holds_runs
     from ablationlab.records.results import Reader, Results
+    from ablationlab.report.notebook import StudyResults
     from ablationlab.study.places import find_results
 
     given = find_results(Path(source)) if isinstance(source, str | Path) else _frame(source)
@@ -145,7 +89,7 @@ def analyze(
             raise AblationLabError(f"{given}: a results folder is judged by what its plan registered; give it alone")
         concluded = conclude(read_results(given, None, accept_altered=accept_altered))
         results = Results.open(given, accept_altered=accept_altered)
-        return Analyzed(results.changed(analysis=concluded.analysis, verdict=concluded.verdict), concluded)
+        return StudyResults(results.changed(analysis=concluded.analysis, verdict=concluded.verdict))
     if baseline is None:
         label = str(given) if isinstance(given, Path) else "the table"
         raise TableError(label, ["baseline says which variant the others are compared with"])
@@ -175,7 +119,7 @@ def analyze(
         replication=None,
         problems=(),
     )
-    return Analyzed(results, concluded)
+    return StudyResults(results)
 
 
 def _frame(source: Any) -> pd.DataFrame:

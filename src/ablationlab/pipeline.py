@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Run
     from ablationlab.records.settings import Calibrate, DataConfig
     from ablationlab.records.verdict import Verdict
-    from ablationlab.report.notebook import Frames
+    from ablationlab.report.notebook import StudyResults
     from ablationlab.report.progress import Display
     from ablationlab.study.trust import Carried
     from ablationlab.tasks import TaskRequest
@@ -269,7 +269,7 @@ def run(
     accept_drift: bool = False,
     trust_code: bool = False,
     report: bool = False,
-) -> Frames:
+) -> StudyResults:
     """Run a study to its verdict and return its results. What is done already is not done again.
 
     *study*: a study file, a `Study`, or nested tables as in a study file. *overrides*: ``key=value`` texts for a study
@@ -295,7 +295,7 @@ def extend(
     reason: str = "",
     listen: Listener | None = None,
     report: bool = False,
-) -> Frames:
+) -> StudyResults:
     """Add runs to a study and carry it to its verdict again; what is trained and scored is reused as it is.
 
     plan.lock stays as it was sealed; amendments/ says what was added, when and why. What a design had planned is a planned
@@ -331,7 +331,9 @@ def extend(
     return _carry_out(sealed.study, results, options, listen or TrainingProgress(), report=report)
 
 
-def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: Listener, *, report: bool) -> Frames:
+def _carry_out(
+    study: Study, results: ResultsFolder, options: Options, listen: Listener, *, report: bool
+) -> StudyResults:
     """From a study to its verdict, look by look; one without a design has a single look at all of its runs."""
     from ablationlab.records.results import read_runs, without_weights
 

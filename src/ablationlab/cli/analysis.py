@@ -10,15 +10,15 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ablationlab.cli.common import (
+    Form,
     Printer,
     Processes,
+    Quiet,
     ResultsPath,
     RunView,
     Set,
     Several,
     Share,
-    Form,
-    Quiet,
     StudyFile,
     TrustCode,
     add,
@@ -254,7 +254,7 @@ def analyze(
     concluded = conclude(dataset)
     concluded.write(target)
     made = Results.open(target).changed(analysis=concluded.analysis, verdict=concluded.verdict)
-    print_study(Printer(), made, parts=("all",) if all_ else (), form=form, quiet=quiet)
+    print_study(Printer(), made, parts=["all"] if all_ else [], form=form, quiet=quiet)
     return 0
 
 

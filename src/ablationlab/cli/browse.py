@@ -137,8 +137,8 @@ def show(
     place: Annotated[
         Path,
         Parameter(
-            help="A study's results folder, file or bare name: its answer. Or a run's folder (results/<study>/runs/<id>), its "
-            "id, or the beginning of its id: its settings, curve, result and evaluation."
+            help="A study's results folder, file or bare name. Or a run's folder (results/<study>/runs/<id>), its id, or the "
+            "beginning of its id."
         ),
     ],
     *,

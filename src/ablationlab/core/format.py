@@ -256,7 +256,9 @@ def difference(
         delta, low, high = (_from_log(value, factor=False) for value in (delta, low, high))
         unit = "%"
     places = _decimals(None if low is None or high is None else (high - low) / 2, delta)
-    largest = max((abs(value) for value in (delta, low, high) if value is not None and math.isfinite(value)), default=0.0)
+    largest = max(
+        (abs(value) for value in (delta, low, high) if value is not None and math.isfinite(value)), default=0.0
+    )
     if digits is not None and largest:
         places = min(places, max(0, digits - 1 - math.floor(math.log10(largest))))
     for bound in (low, high):  # whether an interval holds zero must show

@@ -38,9 +38,9 @@ class GuardState:
 class Effect:
     """One comparison: variant - reference on one metric in one regime.
 
-    *baseline*: the reference's own value. *drawn*: (estimate, low, high) as costs, positive is worse; *ticks*: the cost on each
-    seed; *smallest*: the smallest effect on that scale. *word*: the answer where the rules gave one, else the outcome of the
-    test. *seeds*: those that would decide it. *failed*: unstable runs of the reference and of the variant, where any is.
+    *baseline*: the reference's own value. *drawn*: (estimate, low, high) as costs, positive is worse; *ticks*: the cost on
+    each seed; *smallest*: the smallest effect on that scale. *word*: the answer where the rules gave one, else the outcome of
+    the test. *seeds*: those that would decide it. *failed*: unstable runs of the reference and of the variant, where any is.
     """
 
     id: str
@@ -140,7 +140,9 @@ def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, V
         baseline=_baseline(it, at),
         word=Slot(_outcome(it), f"{at}/{'cost/same' if _same(it) else 'outcome'}", it.outcome),
         flags=_flags_of(it),
-        far_out=tuple(Slot(str(s), f"{at}/cost/far_out/{i}", s) for i, s in enumerate(it.cost.far_out if it.cost else ())),
+        far_out=tuple(
+            Slot(str(s), f"{at}/cost/far_out/{i}", s) for i, s in enumerate(it.cost.far_out if it.cost else ())
+        ),
         drawn=_drawn(it, low, high),
         ticks=tuple(_turned(it) * pair.delta for pair in it.pairs),
         smallest=it.smallest_effect,
@@ -174,16 +176,24 @@ def _answered(analysis: Analysis, effect: Effect, place: int, known: VariantVerd
         label=known.label,
         word=Slot(known.answer.value, f"{at}/answer", known.answer.value),
         answer=known.answer,
-        advice=Slot(favoured or known.advice.value, f"{at}/{'tie_break/favours' if favoured else 'advice'}", favoured or known.advice.value),
+        advice=Slot(
+            favoured or known.advice.value,
+            f"{at}/{'tie_break/favours' if favoured else 'advice'}",
+            favoured or known.advice.value,
+        ),
         guards=tuple(
-            GuardState(guard.name.replace("_", " "), guard.standing, _closed_by(analysis, guard)) for guard in known.guards
+            GuardState(guard.name.replace("_", " "), guard.standing, _closed_by(analysis, guard))
+            for guard in known.guards
         ),
         failed=_failed(analysis, known),
         flags=(*answer_flags(known), *(flag for flag in effect.flags if flag != "exploratory")),
         lacks=tuple(lack.value for lack in known.lacks),
         seeds=_decided_by(analysis, known),
         without=tuple(
-            (Slot(str(other.seed), f"{at}/without/{i}/seed", other.seed), Slot(other.answer.value, f"{at}/without/{i}/answer", other.answer.value))
+            (
+                Slot(str(other.seed), f"{at}/without/{i}/seed", other.seed),
+                Slot(other.answer.value, f"{at}/without/{i}/answer", other.answer.value),
+            )
             for i, other in enumerate(known.without)
         ),
         left_out=known.left_out,
@@ -194,7 +204,7 @@ def _answered(analysis: Analysis, effect: Effect, place: int, known: VariantVerd
 
 
 def _shown(it: Comparison) -> tuple[Difference, float | None, float | None, str, str]:
-    """The difference as printed, the interval's ends, and the fields of both; of medians where means are those of a few runs."""
+    """The difference as printed, the interval's ends, and the fields of both; medians where a few runs make the means."""
     log = it.transform == "log"
     if it.told_by_medians:
         return difference(it.delta_median, log=log, unit=it.unit, digits=DIGITS), None, None, "delta_median", ""
@@ -221,9 +231,7 @@ def _turned(it: Comparison) -> float:
     return -1.0 if it.direction == "higher" else 1.0
 
 
-def _drawn(
-    it: Comparison, low: float | None, high: float | None
-) -> tuple[float, float | None, float | None] | None:
+def _drawn(it: Comparison, low: float | None, high: float | None) -> tuple[float, float | None, float | None] | None:
     estimate = it.delta_median if it.told_by_medians else it.estimate
     if estimate is None or not math.isfinite(estimate):
         return None
@@ -295,7 +303,9 @@ def _closed_by(analysis: Analysis, guard: Guard) -> Slot:
     if guard.name != FAILURES:
         for place, known in enumerate(analysis.comparisons):
             if known.id == guard.comparison and known.cost is not None and known.cost.kept_by is not None:
-                return Slot(count(known.cost.kept_by), f"analysis.json#/comparisons/{place}/cost/kept_by", known.cost.kept_by)
+                return Slot(
+                    count(known.cost.kept_by), f"analysis.json#/comparisons/{place}/cost/kept_by", known.cost.kept_by
+                )
         return NOTHING
     stability = analysis.stability
     if stability is None or stability.seeds_for_margin is None:
@@ -304,7 +314,9 @@ def _closed_by(analysis: Analysis, guard: Guard) -> Slot:
     calm = gain is not None and gain.rescued is not None and not gain.variant_unstable
     if gain is None or not calm or gain.n >= stability.seeds_for_margin:
         return NOTHING
-    return Slot(count(stability.seeds_for_margin), "analysis.json#/stability/seeds_for_margin", stability.seeds_for_margin)
+    return Slot(
+        count(stability.seeds_for_margin), "analysis.json#/stability/seeds_for_margin", stability.seeds_for_margin
+    )
 
 
 def waits(judged: VariantVerdict) -> bool:

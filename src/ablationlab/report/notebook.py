@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablationlab.core.errors import RecordError, UnknownNameError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.results import Results, Run
-from ablationlab.records.verdict import VariantVerdict, Verdict
+from ablationlab.records.verdict import Verdict
 from ablationlab.report.table import html_text
 
 if TYPE_CHECKING:
@@ -19,22 +18,22 @@ if TYPE_CHECKING:
 
     from ablationlab.report.charts.theme import Figure
     from ablationlab.report.figures import Figures
-    from ablationlab.report.table import Table
+    from ablationlab.report.study_report import StudyReport
 
 
-def load_results(path: str | Path) -> Frames:
+def load_results(path: str | Path) -> StudyResults:
     """Open a results folder, finished or not. Damaged files are named in ``problems``."""
     from ablationlab.analysis.conclusion import decided_again
 
-    return Frames(decided_again(Results.open(Path(path))))
+    return StudyResults(decided_again(Results.open(Path(path))))
 
 
-class Frames:
-    """A results folder as tables and charts.
+class StudyResults:
+    """The results of a study: what `run`, `analyze` and `load_results` give, with pandas frames and charts.
 
-    Frames are made when first asked for: ``runs`` (one row per run, with its metrics), ``curves`` (one per run and step),
-    ``comparisons``, ``pairs``, ``verdicts``, ``stability``, ``items`` (evaluation, one per run and item) and ``probes``. A
-    frame without data is empty. In Jupyter the object shows the answers and what the criteria asked.
+    Frames are made when first asked for: ``effects`` (one row per comparison), ``answers``, ``guards``, ``pairs``, ``runs``
+    (one row per run, with its metrics), ``curves`` (one per run and step), ``stability``, ``items`` (evaluation, one per run
+    and item) and ``probes``. A frame without data is empty. It prints as the terminal does; in Jupyter it shows the forest.
     """
 
     def __init__(self, results: Results) -> None:
@@ -102,12 +101,32 @@ class Frames:
         return found.astype({"step": "int64"})
 
     @cached_property
-    def comparisons(self) -> pd.DataFrame:
-        """One row per comparison, registered ones first; *low* and *high* are of the interval that decides."""
-        from ablationlab.report.tables.comparisons import comparison_table
+    def report(self) -> StudyReport:
+        """What a reader is told, as rows of slots and fixed clauses."""
+        from ablationlab.report.study_report import study_report
 
-        order = sorted(self.analysis.comparisons, key=lambda comparison: comparison.label != "registered")
-        return comparison_table("comparisons", "", order, len(self.analysis.regimes)).frame()
+        return study_report(self.results, self.analysis, self.verdict)
+
+    @cached_property
+    def effects(self) -> pd.DataFrame:
+        """One row per comparison, registered ones first; *low* and *high* are of the interval that decides."""
+        from ablationlab.report.tables.effects import effects_table
+
+        return effects_table(self.report.effects).frame()
+
+    @cached_property
+    def answers(self) -> pd.DataFrame:
+        """The rows of `effects` that the rules answered, one per variant and regime."""
+        from ablationlab.report.tables.effects import effects_table
+
+        return effects_table([row for row in self.report.effects if row.answer is not None]).frame()
+
+    @cached_property
+    def guards(self) -> pd.DataFrame:
+        """One row per answer and guard; *seeds* would close an open one."""
+        from ablationlab.report.tables.effects import guard_table
+
+        return guard_table([row for row in self.report.effects if row.answer is not None]).frame()
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
@@ -129,12 +148,6 @@ class Frames:
             for pair in comparison.pairs
         ]
         return _frame(rows, ["comparison", "metric", "seed", "variant_value", "reference_value", "delta"])
-
-    @cached_property
-    def verdicts(self) -> pd.DataFrame:
-        """One row per variant and regime, with the fields of verdict.json."""
-        names = list(VariantVerdict.model_fields)
-        return _frame([verdict.model_dump(mode="json") for verdict in self.verdict.verdicts], names)
 
     @cached_property
     def stability(self) -> pd.DataFrame:
@@ -187,58 +200,38 @@ class Frames:
             raise UnknownNameError("figure", key, [figure.key for figure in self.figures.every()])
         return found
 
+    def write(self, folder: str | Path) -> Path:
+        """Write analysis.json, verdict.json and the curves of a table into a folder, and give its path."""
+        from ablationlab.analysis.conclusion import Conclusion
+
+        Conclusion(self.analysis, self.verdict, self.results.table_runs).write(Path(folder))
+        return Path(folder)
+
     def __repr__(self) -> str:
-        """The study, how far it is, and its answers."""
-        lines = [f"Results of {self.results.name!r}: {self.results.ended} of {len(self.results.runs)} runs ended"]
+        """As the terminal prints it, at 80 columns."""
+        lines = [] if self._decided else [self._progress(), self._without("analysis.json")]
         lines += [f"Mind: {problem}" for problem in self.problems]
-        if (answers := self._answers()) is not None and answers.rows:
-            lines.append(_printed(answers))
+        if self._decided:
+            from ablationlab.report.terminal.answer import AnswerView
+
+            lines.insert(0, "\n".join(line.plain.rstrip() for line in AnswerView(self.report).lines(80)))
         return "\n".join(lines)
 
+    @property
+    def _decided(self) -> bool:
+        return self.results.analysis is not None and self.results.verdict is not None
+
+    def _progress(self) -> str:
+        return f"{self.results.name}: {self.results.ended} of {len(self.results.runs)} runs ended"
+
     def _repr_html_(self) -> str:
-        return "".join(self._html())
+        from ablationlab.report.forest import forest_html
 
-    def _answers(self) -> Table | None:
-        """They need the analysis."""
-        from ablationlab.report.tables.answers import answer_table
-
-        analysis, verdict = self.results.analysis, self.results.verdict
-        return None if analysis is None or verdict is None else answer_table(analysis, verdict)
-
-    def _html(self) -> Iterator[str]:
-        from ablationlab.report.tables.comparisons import comparison_table, split
-
-        results = self.results
-        yield f"<h3>{html_text(results.name)}</h3>"
-        if results.question:
-            yield f"<p>{html_text(results.question)}</p>"
-        if results.interim:
-            yield f"<p><b>Interim: {results.ended} of {len(results.runs)} runs have ended. This is not inference.</b></p>"
-        for problem in self.problems:
-            yield f"<p>Mind: {html_text(problem)}</p>"
-        if (answers := self._answers()) is not None and answers.rows:
-            yield f"<p>{html_text(answers.caption)}</p>"
-            yield answers.html_standalone()
-        if results.analysis is None:
-            yield f"<p>{html_text(self._without('analysis.json'))}</p>"
-            return
-        asked, others = split(results.analysis)
-        shown = asked or others
-        if shown:
-            title = "Registered comparisons" if shown[0].label == "registered" else "Comparisons (exploratory)"
-            table = comparison_table("comparisons", title, shown, len(results.analysis.regimes))
-            yield f"<p>{title}; difference = variant − reference.</p>"
-            yield table.html_standalone()
-
-
-def _printed(table: Table) -> str:
-    """As a terminal shows it."""
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=100, color_system=None)
-    with console.capture() as caught:
-        console.print(table.terminal())
-    return "\n".join(line.rstrip() for line in caught.get().rstrip().split("\n"))
+        head = f"<h3>{html_text(self.results.name)}</h3><p>{html_text(self.results.question)}</p>"
+        lines = [] if self._decided and not self.results.interim else [self._progress()]
+        lines += [f"Mind: {problem}" for problem in self.problems]
+        body = forest_html(self.report) if self._decided else f"<p>{html_text(self._without('analysis.json'))}</p>"
+        return head + "".join(f"<p>{html_text(line)}</p>" for line in lines) + body
 
 
 def _cell(run: Run) -> dict[str, Any]:

@@ -135,14 +135,21 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
         hypotheses=tuple(
             Statement(
                 "more.hypothesis",
-                {"name": Slot(name), "status": Slot(known.status, f"verdict.json#/hypotheses/{_escaped(name)}/status", known.status)},
+                {
+                    "name": Slot(name),
+                    "status": Slot(known.status, f"verdict.json#/hypotheses/{_escaped(name)}/status", known.status),
+                },
             )
             for name, known in verdict.hypotheses.items()
         ),
         deviations=tuple(
             Statement(
                 "more.deviation",
-                {"code": Slot(known.code.replace("-", " "), f"analysis.json#/deviations/{place}/code", known.code.value)},
+                {
+                    "code": Slot(
+                        known.code.replace("-", " "), f"analysis.json#/deviations/{place}/code", known.code.value
+                    )
+                },
             )
             for place, known in enumerate(analysis.deviations)
         ),
@@ -199,7 +206,9 @@ def _sure(results: Results | None, analysis: Analysis, answers: Sequence[Effect]
     far = [row for row in answers if row.far_out]
     if far:
         yield Statement("sure.far-out", {"n": _n(len(far)), "of": _n(len(answers))})
-    for lack, rows in grouped((lack, row) for row in answers for lack in row.lacks if row.answer == Answer.UNDECIDED).items():
+    for lack, rows in grouped(
+        (lack, row) for row in answers for lack in row.lacks if row.answer == Answer.UNDECIDED
+    ).items():
         yield Statement("sure.lacks", {"lack": Slot(lack), "n": _n(len(rows))})
     waiting = [row for row in answers if row.seeds.at]
     if len(waiting) <= MOST_NAMES:

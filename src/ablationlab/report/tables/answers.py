@@ -58,7 +58,9 @@ def _qualified(judged: VariantVerdict) -> str:
 def answer_table(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict] | None = None) -> Table:
     """The difference that decides, its interval, the answer, the guards and what an undecided answer lacks."""
     rows = answers_of(analysis, verdict, verdicts)
-    return Table.of("answers", f"Every variant against {analysis.baseline}.", [_row(row, rows, analysis) for row in rows])
+    return Table.of(
+        "answers", f"Every variant against {analysis.baseline}.", [_row(row, rows, analysis) for row in rows]
+    )
 
 
 def _row(row: Effect, every: Sequence[Effect], analysis: Analysis) -> dict[Column, Cell]:
@@ -76,13 +78,17 @@ def _row(row: Effect, every: Sequence[Effect], analysis: Analysis) -> dict[Colum
     return {
         Column("variant", "Variant"): Cell.name(row.variant),
         Column("regime", "Regime", printed=len(analysis.regimes) > 1): Cell.name(row.regime),
-        Column("delta", "Difference", "right"): Cell.of(row.estimate.value, f"{row.estimate}{unit}" if row.estimate.at else ""),
+        Column("delta", "Difference", "right"): Cell.of(
+            row.estimate.value, f"{row.estimate}{unit}" if row.estimate.at else ""
+        ),
         Column("low", "Low", "right", printed=False): Cell.of(row.low.value),
         Column("high", "High", "right", printed=False): Cell.of(row.high.value),
         Column("level", "Level", printed=False): Cell.of(row.level.text if row.level.at else ""),
         Column("interval", "Interval", "right", spare="below"): Cell.of(None, interval),
         Column("pairs", "Pairs", "right", spare=True): Cell.of(row.n.value),
-        Column("answer", "Answer"): Cell.of(row.answer, row.answer.said, note=", ".join(row.flags), tone=TONES.get(row.answer, "")),
+        Column("answer", "Answer"): Cell.of(
+            row.answer, row.answer.said, note=", ".join(row.flags), tone=TONES.get(row.answer, "")
+        ),
         Column("flags", "Flags", printed=False): Cell.of(", ".join(row.flags)),
         Column("advice", "Advice", spare=True): Cell.of(row.advice.value, row.advice.text),
         Column("far-out", "Far-out seeds", printed=any(o.far_out for o in every), spare="below"): Cell.of(

@@ -8,7 +8,7 @@ from typing import Final
 from ablationlab.core.format import DASH
 from ablationlab.report.effects import Effect
 from ablationlab.report.slots import Slot
-from ablationlab.report.table import Cell, Cells, Column, Table, Tone
+from ablationlab.report.table import Cell, Column, Table, Tone, Value
 
 #: The tone of an answer or an outcome, for the page.
 TONES: Final[dict[str, Tone]] = {"better": "good", "more stable": "good", "worse": "bad", "unstable": "bad"}
@@ -20,7 +20,7 @@ def effects_table(effects: Sequence[Effect], title: str = "Effects; difference =
     return Table.of("effects", title, [_row(row, several) for row in effects])
 
 
-def _row(row: Effect, several: bool) -> Cells:
+def _row(row: Effect, several: bool) -> dict[Column, Cell | Value]:
     return {
         Column("id", printed=False): row.id,
         Column("metric", "Metric"): Cell.of(row.metric, row.name, note=row.unit),
@@ -54,13 +54,15 @@ def _cell(slot: Slot) -> Cell:
 def guard_table(effects: Sequence[Effect]) -> Table:
     """Every guard of every answer; the seeds that would close an open one."""
     several = len({row.regime for row in effects}) > 1
-    rows = [
+    rows: list[dict[Column, Cell | Value]] = [
         {
             Column("variant", "Variant"): Cell.name(row.variant),
             Column("regime", "Regime", printed=several): Cell.name(row.regime),
             Column("guard", "Guard"): guard.name,
             Column("standing", "Standing"): Cell.of(guard.standing.value),
-            Column("seeds", "Seeds to close", "right"): Cell.of(guard.seeds.value, "" if guard.seeds.text == DASH else guard.seeds.text),
+            Column("seeds", "Seeds to close", "right"): Cell.of(
+                guard.seeds.value, "" if guard.seeds.text == DASH else guard.seeds.text
+            ),
         }
         for row in effects
         for guard in row.guards

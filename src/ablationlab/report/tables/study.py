@@ -41,10 +41,10 @@ from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import content_hash, slug
 from ablationlab.report.charts.theme import colours
+from ablationlab.report.effects import TOO_CLOSE
 from ablationlab.report.naming import placed, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
 from ablationlab.report.tables.ablation import arm_mean, arm_words, median_note
-from ablationlab.report.effects import TOO_CLOSE
 
 
 def _regime(analysis: Analysis) -> Column:

@@ -54,7 +54,10 @@ def details_view(results: Results, report: StudyReport, parts: Collection[Part])
     if {"rates", "all"} & set(parts):
         tables += _rate_tables(results)
     if {"tasks", "all"} & set(parts):
-        tables += [task_table(results).without("sensitive", "meaning", "templates", "spread", "hash"), score_table(results)]
+        tables += [
+            task_table(results).without("sensitive", "meaning", "templates", "spread", "hash"),
+            score_table(results),
+        ]
     if {"probes", "all"} & set(parts):
         tables.append(probe_table(results))
     shown = [table for table in tables if table is not None and table.rows]
@@ -75,7 +78,9 @@ def _every_table(results: Results, report: StudyReport) -> list[Table | None]:
         hypothesis_table(verdict),
         stability_table(analysis),
         text_table(analysis),
-        None if analysis.readings is None else reading_table(analysis.readings, len(analysis.regimes), analysis.comparisons),
+        None
+        if analysis.readings is None
+        else reading_table(analysis.readings, len(analysis.regimes), analysis.comparisons),
         factor_table(analysis, crossed) if crossed is not None and crossed.cells else None,
         None if crossed is None else interaction_table(crossed),
         simple_table(analysis),

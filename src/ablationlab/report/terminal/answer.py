@@ -13,6 +13,7 @@ from rich.text import Text
 from ablationlab.core.format import DASH, count, plain
 from ablationlab.records.verdict import Answer
 from ablationlab.report.effects import Effect, smallest_text
+from ablationlab.report.forest import Axis
 from ablationlab.report.layout import wrapped
 from ablationlab.report.slots import Statement
 from ablationlab.report.study_report import StudyReport
@@ -38,7 +39,7 @@ _LEAD: Final = 10
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of the picture. *span*: the estimates of a fold, which has no estimate of its own."""
+    """A line of the picture; a fold spans the estimates of its variants, and has none of its own."""
 
     name: str
     difference: str
@@ -47,7 +48,6 @@ class _Row:
     failed: str = ""
     style: str = ""
     drawn: tuple[float, float | None, float | None] | None = None
-    span: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ class AnswerView:
     command: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self.lines(options.max_width):
-            yield line
+        yield from self.lines(options.max_width)
 
     def lines(self, width: int) -> Iterator[Text]:
         report = self.report
@@ -89,12 +88,12 @@ class AnswerView:
         """All regimes and references on one axis; of several columns, those that hold something."""
         report = self.report
         several = len(report.regimes) > 1
-        blocks = [(regime, reference, self._rows(rows), rows) for regime, reference, rows in report.blocks]
-        every = [row for _, _, rows, _ in blocks for row in rows]
+        blocks = [(effects, self._rows(effects)) for _, _, effects in report.blocks]
+        every = [row for _, rows in blocks for row in rows]
         levels = {row.level.text for row in report.answers if row.level.at}
         interval = f"{plain(next(iter(levels)))} interval" if len(levels) == 1 else "interval"
         titles = ("", "difference", interval, "failed" if any(row.failed for row in every) else "", "answer")
-        heads = [f"{reference}, {regime}" if several else reference for regime, reference, _, _ in blocks]
+        heads = [f"{reference}, {regime}" if several else reference for regime, reference, _ in report.blocks]
         cells = (
             [row.name for row in every] + heads,
             [row.difference for row in every],
@@ -104,16 +103,17 @@ class AnswerView:
         )
         widths = [max(map(cell_len, (title, *texts))) for title, texts in zip(titles, cells, strict=True)]
         room = min(WIDEST, width - sum(widths) - 2 * (len(list(filter(None, widths))) + 1))
-        axis = _Axis.of(every, self._smallest(), room if room >= NARROWEST else 0)
-        yield _line(titles, widths, axis.head)
-        for head, (regime, reference, rows, effects) in zip(heads, blocks, strict=True):
+        shown = [row for _, _, effects in report.blocks for row in effects]
+        picture = _Picture(Axis.of(shown) if room >= NARROWEST else None, self._smallest(), room)
+        yield _line(titles, widths, picture.head)
+        for head, (effects, rows) in zip(heads, blocks, strict=True):
             value = next((row.baseline.text for row in effects if row.baseline.at), DASH)
             what = "baseline" if any(row.answer is not None for row in effects) else "reference"
             yield _line((head, value, what, "", ""), widths, "")
             for row in rows:
                 texts = (row.name, row.difference, row.interval, row.failed, row.word)
-                yield _line(texts, widths, axis.draw(row), row.style)
-        if axis.width and axis.smallest and (text := smallest_text(report.answers)):
+                yield _line(texts, widths, picture.draw(row), row.style)
+        if picture.axis is not None and (text := smallest_text(report.answers)):
             yield Text(f"{f'shaded: smallest effect, {plain(text)}':>{width}}", style="dim")
 
     def _smallest(self) -> float | None:
@@ -196,7 +196,7 @@ def _fold(rows: Sequence[Effect]) -> _Row:
     if known and known[0].drawn is not None and known[-1].drawn is not None:
         drawn = (math.nan, known[0].drawn[0], known[-1].drawn[0])
         interval = f"{known[0].estimate} .. {known[-1].estimate}"
-    return _Row(f"{count(len(rows))} others", "", interval, Answer.UNDECIDED.said, drawn=drawn, span=True)
+    return _Row(f"{count(len(rows))} others", "", interval, Answer.UNDECIDED.said, drawn=drawn)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], picture: str, style: str = "") -> Text:
@@ -213,60 +213,30 @@ def _line(cells: Sequence[str], widths: Sequence[int], picture: str, style: str 
 
 
 @dataclass(frozen=True)
-class _Axis:
-    """One shared axis; better is left, worse is right, whichever way the metric points."""
+class _Picture:
+    """Intervals on one axis, in so many cells; none where there is no room or nothing to draw."""
 
-    low: float
-    high: float
+    axis: Axis | None
     smallest: float | None
     width: int
 
-    @classmethod
-    def of(cls, rows: Sequence[_Row], smallest: float | None, width: int) -> _Axis:
-        ends = [
-            end
-            for row in rows
-            for end in (row.drawn or ())
-            if end is not None and math.isfinite(end)
-        ]
-        if not ends or not width:
-            return cls(0.0, 0.0, None, 0)
-        # An interval of an absurd run must not flatten all others.
-        middle = sorted(abs(row.drawn[0]) for row in rows if row.drawn is not None and math.isfinite(row.drawn[0]))
-        most = 4 * max(middle[len(middle) // 2] if middle else 0.0, *(abs(e) for e in sorted(ends, key=abs)[: max(1, len(ends) * 3 // 4)]))
-        ends = [min(max(end, -most), most) for end in ends] if most else ends
-        reach = [*ends, 0.0, *([smallest, -smallest] if smallest is not None else [])]
-        low, high = min(reach), max(reach)
-        return cls(low, high, smallest, width) if high > low else cls(0.0, 0.0, None, 0)
-
     @property
     def head(self) -> str:
-        """``better│worse``, at zero where there is room."""
-        if not self.width:
+        """``better│worse``, as far as there is room on each side of zero."""
+        if self.axis is None:
             return ""
         zero = self._place(0.0)
-        left, right = "better", "worse"
-        cells = [" "] * self.width
-        cells[zero] = "│"
-        for place, sign in enumerate(reversed(left), start=1):
-            if zero - place >= 0:
-                cells[zero - place] = sign
-        if zero < len(left):
-            cells[:zero] = " " * zero
-        for place, sign in enumerate(right, start=1):
-            if zero + place < self.width:
-                cells[zero + place] = sign
-        if self.width - zero - 1 < len(right):
-            cells[zero + 1 :] = " " * (self.width - zero - 1)
-        return "".join(cells)
+        left = "better" if zero >= len("better") else ""
+        right = "worse" if self.width - zero - 1 >= len("worse") else ""
+        return f"{left:>{zero}}│{right:<{self.width - zero - 1}}"
 
     def draw(self, row: _Row) -> str:
-        if not self.width:
+        if self.axis is None:
             return ""
         cells = [" "] * self.width
         if self.smallest is not None:
-            for place in range(self._place(-self.smallest), self._place(self.smallest) + 1):
-                cells[place] = "░"
+            first, last = self._place(-self.smallest), self._place(self.smallest)
+            cells[first : last + 1] = "░" * (last + 1 - first)
         cells[self._place(0.0)] = "│"
         if row.drawn is None:
             return "".join(cells)
@@ -274,14 +244,13 @@ class _Axis:
         if low is not None or high is not None:
             first = 0 if low is None else self._place(low)
             last = self.width - 1 if high is None else self._place(high)
-            for place in range(first, last + 1):
-                cells[place] = "─"
-            cells[first] = "◁" if low is None or low < self.low else "├"
-            cells[last] = "▷" if high is None or high > self.high else "┤"
-        if not row.span and math.isfinite(estimate):
+            cells[first : last + 1] = "─" * (last + 1 - first)
+            cells[first] = "◁" if low is None or low < self.axis.low else "├"
+            cells[last] = "▷" if high is None or high > self.axis.high else "┤"
+        if math.isfinite(estimate):
             cells[self._place(estimate)] = "●"
         return "".join(cells)
 
     def _place(self, value: float) -> int:
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        return round(share * (self.width - 1))
+        assert self.axis is not None
+        return round(self.axis.place(value) * (self.width - 1))
