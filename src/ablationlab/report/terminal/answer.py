@@ -102,6 +102,9 @@ class AnswerView:
             [row.word for row in every],
         )
         widths = [max(map(cell_len, (title, *texts))) for title, texts in zip(titles, cells, strict=True)]
+        for column in (3, 2):  # failures, then intervals, where there is no room
+            if sum(widths) + 2 * len(list(filter(None, widths))) > width:
+                widths[column] = 0
         room = min(WIDEST, width - sum(widths) - 2 * (len(list(filter(None, widths))) + 1))
         shown = [row for _, _, effects in report.blocks for row in effects]
         picture = _Picture(Axis.of(shown) if room >= NARROWEST else None, self._smallest(), room)
