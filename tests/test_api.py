@@ -34,8 +34,9 @@ def test_analyze_takes_rows_columns_a_frame_or_a_path(tmp_path, form):
         source, baseline="none", variant="arch", metric={"val_loss": "lower"}, smallest_effect=0.01
     )
     assert found.analysis.comparisons[0].p == pytest.approx(scipy_stats.ttest_rel(NORM, NONE).pvalue)
-    assert found.answers == {"norm": "better"}
-    assert found.comparisons["delta"].tolist() == [found.analysis.comparisons[0].delta]
+    assert dict(zip(found.answers["variant"], found.answers["answer"], strict=True)) == {"norm": "better"}
+    assert found.effects["estimate"].tolist() == [found.analysis.comparisons[0].delta]
+    assert "◀ better: norm. Adopt." in repr(found)
     shown = found._repr_html_()
     assert "◀ better" in shown
     assert "<table" in shown
@@ -52,8 +53,9 @@ def test_analyze_takes_a_results_folder_by_its_name(tmp_path, monkeypatch):
     build(tmp_path / "results/built", study(name="built"))
     monkeypatch.chdir(tmp_path)
     found = ablationlab.analyze("built")
-    assert found.answers == {"layernorm": "better"}
-    assert "Registered comparisons" in found._repr_html_()
+    assert found.answers["answer"].tolist() == ["better"]
+    assert found.guards["guard"].tolist() == ["failures"]
+    assert {"effects", "answers", "guards", "runs", "write"} <= set(dir(found))
     assert not (tmp_path / "results/built/analysis.json").exists()
     with pytest.raises(AblationLabError, match="judged by what its plan registered"):
         ablationlab.analyze("built", baseline="none")

@@ -158,3 +158,16 @@ def test_nothing_in_the_source_unpickles_or_evaluates():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 called = ast.unparse(node.func)
                 assert called not in ("torch.load", "torch.save", "os.system"), path
+
+
+@pytest.mark.parametrize("name", ["slots", "effects", "study_report", "forest", "tables/effects", "terminal/answer"])
+def test_what_is_told_of_a_study_is_decided_without_statistics(name):
+    """Numbers come from the records; only `effects` chooses among them."""
+    modules = {
+        node.module
+        for node in ast.walk(tree(SOURCE / "report" / f"{name}.py"))
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    }
+    assert not [
+        module for module in modules if module.startswith(("ablationlab.stats", "ablationlab.analysis", "numpy"))
+    ]

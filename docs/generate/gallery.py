@@ -4,7 +4,7 @@
     python docs/generate/gallery.py NAME...        # these entries
     python docs/generate/gallery.py RESULTS...     # entries from results folders
 
-An entry holds report.html, the main tables, verdict.json, and records.tar.xz: all that analysis and page read. Of a study
+An entry holds report.html, effects.csv, verdict.json, and records.tar.xz: all that analysis and page read. Of a study
 that `ablationlab validate` has counted, with its thousands of runs, it holds validation.json and a table of the runs. To look
 at an entry yourself:
 
@@ -30,10 +30,8 @@ RECORDS = "records.tar.xz"
 #: What neither an analysis nor a page reads, what is too large, or what a report writes.
 LEFT_OUT = {
     "checkpoints", "halfway", "probes.jsonl", "samples.parquet",
-    "figures", "tables", "paper", "paper.pdf", "report.html", "statistics.md", "energy", "locks",
+    "figures", "tables", "paper", "paper.pdf", "report.html", "energy", "locks",
 }  # fmt: skip
-#: The main tables; the others follow from the records.
-TABLES = ("ablation", "registered", "answers", "arms", "variants", "power")
 #: Entries that keep their paper, and those that are kept for their records alone.
 PAPERS = ("embedding-norm", "replication-final")
 RECORDS_ONLY = (
@@ -91,10 +89,7 @@ def make(folder: Path, entry: Path) -> None:
     if entry.name not in RECORDS_ONLY:
         ablationlab("report", folder)
         shutil.copy(folder / "report.html", entry)
-        (entry / "tables").mkdir()
-        for table in TABLES:
-            if (folder / "tables" / f"{table}.csv").exists():
-                shutil.copy(folder / "tables" / f"{table}.csv", entry / "tables")
+        shutil.copy(folder / "tables" / "effects.csv", entry)
     if entry.name in PAPERS:
         shutil.copy(folder / "paper.pdf", entry)
     shutil.copy(folder / "verdict.json", entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -14,8 +15,10 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import absence, deviation, evaluation_note
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.evaluation import Evaluation, evaluation_path
+from ablationlab.records.results import Reader, Results
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.terminal.analysis import analysis_view
+from ablationlab.report.notebook import StudyResults
+from ablationlab.report.terminal.analysis import details_view
 from ablationlab.tasks import benchmarks, suite
 
 from .builder import HYPOTHESES, build, study
@@ -117,13 +120,14 @@ def test_what_is_scored_besides_is_exploratory_and_changes_no_planned_number(tmp
     assert one(found, FEW) is None
     assert one(found, "macro_accuracy_fewshot") is None
     assert evaluation_note(found.evaluation.notes[0]).endswith("; ".join(names))
-    assert f"\nScores of tasks\n  {evaluation_note(found.evaluation.notes[0])}" in printed(found)
+    assert f"\nScores of tasks\n{evaluation_note(found.evaluation.notes[0])}" in printed(found)
     assert "Scores of tasks" not in printed(planned)
 
 
 def printed(analysis) -> str:
     console = Console(file=StringIO(), width=1000)
-    console.print(*analysis_view(analysis, decide(analysis)), sep="\n")
+    results = Results(Path(), None, False, (), Reader(Path())).changed(analysis=analysis, verdict=decide(analysis))
+    console.print(*details_view(results, StudyResults(results).report, ["all"]), sep="\n")
     return console.file.getvalue()
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ablationlab.analysis.wording import _more, arm_text, caveat, no_number, other_methods, sensitivity_reasons
+from ablationlab.analysis.wording import _more, arm_text, caveat, no_number, sensitivity_reasons
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
 from ablationlab.report.tables.ablation import median_note
 from ablationlab.report.tables.comparisons import comparison_table
-from ablationlab.report.terminal.analysis import _families, _notes
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 
-from .verdict.maker import analysis as made_analysis
-from .verdict.maker import comparison as made_comparison
 from .verdict.studies import study
 
 DETAILS = {
@@ -94,48 +91,6 @@ def test_a_gate_says_what_it_measured():
 )
 def test_a_missing_number_is_explained(status, n, method, text):
     assert no_number(status, n, method) == text
-
-
-def test_methods_that_do_not_decide_have_one_caveat_for_all_comparisons():
-    few = [
-        *(
-            Caveat(CaveatCode.UNDERCOVERAGE, "percentile", {"n": n, "level": 0.95, "covers": c})
-            for n, c in ((5, 0.84), (4, 0.8))
-        ),
-        Caveat(CaveatCode.UNDERCOVERAGE, "bca", {"n": 4, "level": 0.95, "covers": 0.79}),
-        *(
-            Caveat(CaveatCode.CANNOT_REACH_ALPHA, t, {"n": 5, "minimum_p": 0.0625, "alpha": 0.05})
-            for t in ("sign-flip", "wilcoxon")
-        ),
-    ]
-    intervals, tests = other_methods([*few, *few])
-    assert "Bootstrap intervals (percentile and BCa)" in intervals
-    assert "covers about 84 % over 5 pairs and 79 % to 80 % over 4 pairs" in plain(intervals)
-    assert "The sign-flip and Wilcoxon tests cannot reach 0.05" in tests
-    assert "their smallest p is 0.0625 with 5 pairs that differ" in tests
-
-
-def test_a_caveat_names_the_regime_where_there_are_several():
-    few = Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, "", {"n": 4, "planned": 5})
-    found = [made_comparison(regime="hot", caveats=(few,)), made_comparison(regime="default")]
-    (note,) = _notes(found, False)
-    assert note.startswith("validation loss in hot, layernorm − none: Compared on 4 of 5 pairs;")
-
-
-def test_speeds_are_told_as_the_family_of_their_own_that_they_are():
-    others = [made_comparison(), made_comparison("perplexity", role=None, family="exploratory")]
-    speed = made_comparison("inference_speed", role=None, family="exploratory/timed", direction="higher")
-    assert _families(made_analysis(*others)) == " Families: primary; all the rest, false discovery rate."
-    assert _families(made_analysis(*others, speed)).endswith("false discovery rate; speeds, a family of their own.")
-
-
-def test_numbers_of_pairs_with_one_coverage_are_told_together():
-    some = [
-        Caveat(CaveatCode.UNDERCOVERAGE, "bca", {"n": n, "level": 0.95, "covers": covers})
-        for n, covers in ((39, 0.94), (30, 0.938), (10, 0.9))
-    ]
-    (text,) = other_methods(some)
-    assert "covers about 94 % over 30 to 39 pairs and 90 % over 10 pairs (" in plain(text)
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0042, "+0.4 %"), (-0.00003, "−0.003 %"), (0.5, "+50 %")])

@@ -101,7 +101,9 @@ def table(folder: Path) -> Results:
         for seed in range(6):
             writer.writerow(["a", seed, 100 + rng.normal()])
             writer.writerow(["b", seed, 130 + rng.normal()])
-    options = TableOptions.checked(baseline="a", primary="speed", higher=("speed",), log=("speed",), smallest_effect=0.05)
+    options = TableOptions.checked(
+        baseline="a", primary="speed", higher=("speed",), log=("speed",), smallest_effect=0.05
+    )
     concluded = conclude(read_table(folder / "runs.csv", options))
     concluded.write(folder)
     return Results.open(folder)

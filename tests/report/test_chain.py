@@ -59,7 +59,6 @@ def test_an_untouched_folder_holds_from_the_plan_to_the_page(whole):
         "analysis.json": "holds",
         "verdict.json": "holds",
         "report.html": "holds",
-        "statistics.md": "holds",
         "paper/claims.json": "absent",
     }
 
@@ -98,14 +97,14 @@ def test_what_is_gone_while_its_companions_are_there_is_missing_and_the_last_lin
     assert lost["verdict.json"] == "is not there, but analysis.json is; `ablationlab analyze` makes it again"
     code, output, _ = cli("verify", folder)
     assert (code, output.splitlines()[-1]) == (1, f"Missing: runs/{RUN}/result.json, verdict.json.")
-    for name in ("analysis.json", "report.html", "statistics.md"):
+    for name in ("analysis.json", "report.html"):
         (folder / name).unlink()
     states = {link.file: link.state for link in chain(folder)}
     assert (states["analysis.json"], states["verdict.json"]) == ("absent", "absent")
 
 
 def test_a_script_learns_from_the_exit_code_that_a_verdict_is_missing(folder, cli):
-    for name in ("verdict.json", "report.html", "statistics.md"):
+    for name in ("verdict.json", "report.html"):
         (folder / name).unlink()
     code, output, _ = cli("verify", folder)
     assert (code, output.splitlines()[-2:]) == (
@@ -196,7 +195,7 @@ def test_every_odd_file_is_in_the_chain_and_none_ends_it(folder):
         (folder / name).unlink()
         os.mkfifo(folder / name)
     found = broken(folder)
-    assert found.keys() == {*odd, "runs", "report.html", "statistics.md"}
+    assert found.keys() == {*odd, "runs", "report.html"}
     assert all("is not a regular file" in found[name] for name in odd)
 
 
@@ -339,7 +338,7 @@ def without_seal(path: Path) -> str:
 @pytest.mark.parametrize("gone", ["analysis.json", "verdict.json"])
 def test_what_follows_from_a_record_that_is_gone_does_not_hold(folder, cli, gone):
     (folder / gone).unlink()
-    left = {"verdict.json", "report.html", "statistics.md"} - {gone}
+    left = {"verdict.json", "report.html"} - {gone}
     assert broken(folder).keys() == left
     code, output, _ = cli("verify", folder)
     assert (code, f"Missing: {gone}." in output) == (1, True)

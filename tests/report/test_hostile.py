@@ -17,10 +17,10 @@ from rich.console import Console
 from ablationlab.core.format import printable
 from ablationlab.records.results import Results
 from ablationlab.report.convert import compiled
-from ablationlab.report.notebook import Frames
+from ablationlab.report.notebook import StudyResults
 from ablationlab.report.page.build import page_html
 from ablationlab.report.table import Cell, Column, Table
-from ablationlab.report.tables.write import statistics_markdown, tables_of
+from ablationlab.report.tables.write import tables_of
 
 from .maker import full, unfolded
 from .test_paper import text_of
@@ -162,10 +162,10 @@ def test_no_free_text_of_a_study_says_more_on_page_tables_and_notebook(calm, tmp
             assert not [c for c in cells if c.startswith(tuple("=+-@")) and not numbers.fullmatch(c)]
     kinds = {
         kind
-        for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(statistics_markdown(bad))
+        for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(tables_of(bad)[0].markdown())
         for kind in (token.type, *(child.type for child in token.children or ()))
     }
     assert not kinds & {"html_block", "html_inline", "image", "link_open"}
-    notebook = Frames(bad)._repr_html_()
+    notebook = StudyResults(bad)._repr_html_()
     assert "img" not in [tag for tag, _ in Seen(notebook).tags]
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", page + notebook)

@@ -14,7 +14,7 @@ import ablationlab
 import warm
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, UnknownNameError
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.verdict import VariantVerdict, Verdict
+from ablationlab.records.verdict import Verdict
 from ablationlab.study.load import load_study, parse_study
 from conftest import corpus_text, torch_as_it_was
 
@@ -50,7 +50,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     shown = [output.data for output in outputs if output.output_type == "execute_result"]
-    assert any("Registered comparisons" in data.get("text/html", "") for data in shown)
+    assert any("<svg" in data.get("text/html", "") for data in shown)
     assert sum("application/vnd.vegalite.v6+json" in data for data in shown) == 2
     assert (tmp_path / "out" / "verdict.json").exists()
 
@@ -133,16 +133,16 @@ def test_frames_hold_the_records(trained):
         assert list(curve["step"]) == [line["step"] for line in lines]
     analysis = json.loads((trained.results / "analysis.json").read_text())
     deltas = {one["id"]: one["delta"] for one in analysis["comparisons"]}
-    assert dict(zip(results.comparisons["id"], results.comparisons["delta"], strict=True)) == deltas
+    assert dict(zip(results.effects["id"], results.effects["estimate"], strict=True)) == deltas
     assert len(results.pairs) == sum(len(one["pairs"]) for one in analysis["comparisons"])
-    answers = dict(zip(results.verdicts["variant"], results.verdicts["answer"], strict=True))
+    answers = dict(zip(results.answers["variant"], results.answers["answer"], strict=True))
     assert answers.keys() == {"layernorm", "rmsnorm"}
-    assert list(results.verdicts) == list(VariantVerdict.model_fields)
+    assert set(results.guards["variant"]) == {"layernorm", "rmsnorm"}
     assert results.items.empty
     assert results.probes.empty
     for verdict in results.results.verdict.verdicts:
         assert answers[verdict.variant] == verdict.answer
-        assert re.search(rf"^{verdict.variant} .*{re.escape(verdict.answer.said)}", repr(results), re.MULTILINE)
+        assert re.search(rf"^  {verdict.variant} .*{re.escape(verdict.answer.said)}", repr(results), re.MULTILINE)
 
 
 def test_the_display_escapes_what_files_hold(trained, tmp_path):
@@ -151,7 +151,7 @@ def test_the_display_escapes_what_files_hold(trained, tmp_path):
     folder = shutil.copytree(trained.results, tmp_path / "copy")
     analysis = json.loads((folder / "analysis.json").read_text())
     verdict = json.loads((folder / "verdict.json").read_text())
-    analysis["comparisons"][0]["metric"] = verdict["verdicts"][0]["variant"] = "<script>alert(1)</script>"
+    analysis["comparisons"][0]["variant"] = verdict["verdicts"][0]["variant"] = "<script>alert(1)</script>"
     Analysis.model_validate_json(json.dumps(analysis)).replace(folder / "analysis.json")
     Verdict.model_validate_json(json.dumps(verdict)).replace(folder / "verdict.json")
     results = ablationlab.load_results(folder)
@@ -171,7 +171,7 @@ def test_results_without_an_analysis_say_how_to_make_one(trained, tmp_path):
     assert len(results.runs) == 6
     assert "ablationlab analyze" in results._repr_html_()
     with pytest.raises(RecordError, match="ablationlab analyze"):
-        results.comparisons  # noqa: B018
+        results.effects  # noqa: B018
     with pytest.raises(RecordError, match="not a results folder"):
         ablationlab.load_results(tmp_path / "nowhere")
 

@@ -1,4 +1,4 @@
-"""The same comparison reads the same in terminal, page, paper, LaTeX, Markdown, notebook and CSV."""
+"""The same comparison reads the same in terminal, notebook, Markdown, LaTeX and CSV; and in page and paper."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pytest
 from rich.console import Console
 
 from ablationlab.analysis.wording import difference_of
-from ablationlab.core.format import difference, mean_sd, p_value, plain
+from ablationlab.core.format import MINUS, mean_sd, p_value, plain
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
-from ablationlab.report.notebook import Frames
+from ablationlab.report.effects import Effect
+from ablationlab.report.notebook import StudyResults
 from ablationlab.report.page.build import page_html
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.printing import Typst
-from ablationlab.report.table import latex
-from ablationlab.report.tables import statistics_markdown, tables_of
-from ablationlab.report.terminal.analysis import analysis_view
+from ablationlab.report.tables import tables_of
+from ablationlab.report.terminal.analysis import details_view
+from ablationlab.report.terminal.answer import AnswerView
 from report.maker import made
 
 
@@ -37,45 +38,51 @@ def comparison(results: Results) -> Comparison:
     return found
 
 
+@pytest.fixture(scope="module")
+def effect(results: Results, comparison: Comparison) -> Effect:
+    return next(row for row in StudyResults(results).report.effects if row.id == comparison.id)
+
+
 def media(results: Results) -> dict[str, str]:
-    assert results.analysis is not None
-    assert results.verdict is not None
+    found = StudyResults(results)
     console = Console(width=250, file=io.StringIO(), record=True)
-    for part in analysis_view(results.analysis, results.verdict):
-        console.print(part)
-    tables = {table.key: table for table in tables_of(results)}
+    console.print(AnswerView(found.report))
+    everything = Console(width=250, file=io.StringIO(), record=True)
+    for part in details_view(results, found.report, ["all"]):
+        everything.print(part)
+    effects = tables_of(results)[0]
     return {
         "terminal": console.export_text(),
-        "page": plain(html.unescape(page_html(results, results.folder))),
-        "markdown": plain(statistics_markdown(results)),
-        "latex": tables["registered"].latex(),
-        "notebook": plain(html.unescape(Frames(results)._repr_html_())),
-        "paper": plain(Typst().document(document_of([results], {}), read_template("layout.typ")).replace("\\", "")),
+        "everything": everything.export_text(),
+        "markdown": plain(effects.markdown()),
+        "latex": effects.latex().replace("$-$", MINUS).replace("{}", ""),
+        "notebook": plain(html.unescape(found._repr_html_())),
     }
 
 
-def test_difference_interval_and_p_are_printed_alike_everywhere(results: Results, comparison: Comparison):
-    shown = difference_of(comparison)
-    numbers = {
-        "difference": shown.delta,
-        "interval": shown.interval,
-        "adjusted p": p_value(comparison.p_adjusted),
-        "mean of the reference": mean_sd(comparison.reference_mean, comparison.reference_sd),
-        "mean of the variant": mean_sd(comparison.variant_mean, comparison.variant_sd),
-    }
+def test_difference_interval_and_answer_are_printed_alike_everywhere(results: Results, effect: Effect):
     for medium, text in media(results).items():
-        for what, number in numbers.items():
-            wanted = latex(number) if medium == "latex" else plain(number)
-            wanted = wanted.replace("[", "\\[").replace("]", "\\]") if medium == "markdown" else wanted
-            assert wanted in text, f"{what} = {wanted} is not in {medium}"
+        for printed in (effect.estimate.text, effect.low.text, effect.high.text, effect.word.text):
+            assert printed in text, f"{printed} is not in {medium}"
 
 
-def test_the_numbers_of_the_csv_file_print_as_the_table_does(results: Results, comparison: Comparison):
-    table = next(table for table in tables_of(results) if table.key == "comparisons")
-    row = next(row for row in csv.DictReader(io.StringIO(table.csv())) if row["id"] == comparison.id)
-    delta, low, high = (float(row[key]) for key in ("delta", "low", "high"))
-    assert difference(delta, low, high, unit=row["unit"]) == difference_of(comparison)
-    assert p_value(float(row["p_adjusted"])) == p_value(comparison.p_adjusted)
+def test_page_and_paper_print_a_difference_alike(results: Results, comparison: Comparison):
+    shown = difference_of(comparison)
+    numbers = [shown.delta, shown.interval, p_value(comparison.p_adjusted)]
+    numbers += [mean_sd(comparison.reference_mean, comparison.reference_sd)]
+    page = plain(html.unescape(page_html(results, results.folder)))
+    paper = plain(Typst().document(document_of([results], {}), read_template("layout.typ")).replace("\\", ""))
+    for number in map(plain, numbers):
+        assert number in page
+        assert number in paper
+
+
+def test_the_numbers_of_the_csv_file_are_those_of_the_analysis(results: Results, comparison: Comparison):
+    row = next(row for row in csv.DictReader(io.StringIO(tables_of(results)[0].csv())) if row["id"] == comparison.id)
+    interval = comparison.main_interval
+    assert interval is not None
+    exact = (comparison.estimate, interval.low, interval.high, comparison.p_adjusted)
+    assert tuple(float(row[key]) for key in ("estimate", "low", "high", "p_adjusted")) == exact
 
 
 def test_no_module_of_the_report_but_the_catalog_asks_a_registry():

@@ -594,7 +594,7 @@ def test_a_table_that_is_cut_says_how_many_rows_are_elsewhere(tmp_path, monkeypa
         {"metric": "mean_gradient_norm"},
     ]
     text = prose(made(tmp_path, made=study(criteria=criteria)))
-    assert "Cut: one more row in tables/registered.csv." in text
+    assert "Cut: one more row in tables/effects.csv." in text
 
 
 def test_several_regimes_are_named(tmp_path):

@@ -21,7 +21,8 @@ from ablationlab.report.page.build import page_html
 from ablationlab.report.page.design import runs_words
 from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, pairing
 from ablationlab.report.paper.build import document_of
-from ablationlab.report.tables.write import statistics_markdown, tables_of
+from ablationlab.report.tables.readings import reading_table
+from ablationlab.report.tables.write import tables_of
 from analysis.builder import build, calm, study
 
 from . import kinds
@@ -243,12 +244,10 @@ def test_no_sentence_and_no_cell_tells_a_mean_of_exploded_losses(exploded: Resul
     compared = analysis.comparison("validation_loss", "default", "layernorm", "none")
     assert compared.delta < -10_000  # what is tested stays
     assert compared.told_by_medians
-    texts = [statistics_markdown(exploded).partition("## Every pair")[0], text_of(exploded)]
+    texts = [tables_of(exploded)[0].markdown(), text_of(exploded)]
     for text in texts:
         assert not re.search(r"12,8\d\d", plain(text))  # the mean, and the difference
-    shown = plain(texts[0])
-    assert "unstable runs dominate the mean: 2 of 6 none runs" in shown
-    assert "Medians: unstable runs dominate the mean of one of these arms" in shown
+    assert "| medians |" in texts[0]
     assert tradeoff(exploded) == ()
     assert power(exploded) == ()
     losses = next(figure for figure in differences(exploded) if figure.key == "paired-validation-loss")
@@ -265,12 +264,6 @@ def test_a_chart_without_an_interval_speaks_of_no_bar(tmp_path):
     assert (
         "Diamond: mean over all pairs; left is better." in charts["paired-final-gradient-norm"]
     )  # every pair is alike
-
-
-def test_the_ledger_in_tables_says_how_far_runs_that_diverged_match(broken_results, untied_results):
-    said = "Runs that diverged match up to the step at which they did."
-    assert said in statistics_markdown(broken_results)
-    assert said not in statistics_markdown(untied_results)
 
 
 def test_a_mean_that_unstable_runs_do_not_move_is_told(tmp_path):
@@ -347,8 +340,8 @@ def test_power_that_is_not_given_has_every_reason(tmp_path):
 
 
 def test_an_arm_without_a_reading_is_named_with_the_reason(broken_results):
-    (table,) = [table for table in tables_of(broken_results) if table.key == "readings"]
-    assert table.note == (
+    analysis = broken_results.analysis
+    assert reading_table(analysis.readings, 1, analysis.comparisons).note == (
         "Not known: loss at equal FLOPs, loss at equal training time and tokens to the same loss for layernorm "
         "(on no seed did both runs finish)."
     )

@@ -21,11 +21,11 @@ from ablationlab.core.format import printable
 from ablationlab.pipeline import conclude
 from ablationlab.records.analysis import SweepAnalysis, SweepCurve, TunedMinimum
 from ablationlab.records.results import Results
+from ablationlab.report.notebook import StudyResults
 from ablationlab.report.table import Cell, Column, Table, latex, markdown
 from ablationlab.report.tables import write_tables
 from ablationlab.report.tables.comparisons import PAGE, comparison_table
 from ablationlab.report.tables.study import hash_table, rate_table, swept_table
-from ablationlab.report.terminal.analysis import answers_view
 from analysis.builder import build, seal_again, study
 from analysis.verdict.maker import comparison as made_comparison
 from report.maker import sweep
@@ -48,13 +48,13 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_csv_holds_the_analysis_unrounded(tmp_path):
     folder = made(tmp_path)
     analysis = json.loads((folder / "analysis.json").read_text())
-    rows = {row["id"]: row for row in rows_of(folder / "tables" / "comparisons.csv")}
+    rows = {row["id"]: row for row in rows_of(folder / "tables" / "effects.csv")}
     assert rows.keys() == {one["id"] for one in analysis["comparisons"]}
     for one in analysis["comparisons"]:
         row = rows[one["id"]]
-        for name in ("delta", "delta_sd", "p", "p_adjusted", "variant_mean", "reference_sd"):
-            assert (float(row[name]) if row[name] else None) == one[name]
-        interval = one["intervals"][one["interval"]]
+        for key, name in (("estimate", "delta"), ("p_adjusted", "p_adjusted"), ("baseline", "reference_mean")):
+            assert (float(row[key]) if row[key] else None) == one[name]
+        interval = one["deciding"] or one["intervals"][one["interval"]]
         assert [float(row[name]) if row[name] else None for name in ("low", "high")] == [
             interval["low"],
             interval["high"],
@@ -67,62 +67,46 @@ def test_csv_holds_the_analysis_unrounded(tmp_path):
         assert float(row["validation_loss"]) == record["metrics"]["validation_loss"]
 
 
-def test_every_table_is_there_in_both_forms(tmp_path):
+def test_what_is_written_is_one_table_of_effects_pairs_and_runs(tmp_path):
     folder = made(tmp_path)
-    names = {path.stem for path in (folder / "tables").iterdir()}
-    assert {"answers", "arms", "comparisons", "registered", "stability", "criteria", "power", "runs"} <= names
-    for name in names:
-        text = (folder / "tables" / f"{name}.tex").read_text()
-        assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
-        columns = len(re.search(r"\\begin\{tabular\}\{(\w+)\}", text)[1])
-        body = [line for line in text.splitlines() if line.endswith(r"\\")]
-        assert body
-        for line in body:
-            assert len(re.split(r"(?<!\\)&", line)) == columns
+    assert {path.name for path in (folder / "tables").iterdir()} == {
+        "effects.csv",
+        "effects.md",
+        "pairs.csv",
+        "runs.csv",
+    }
+    text = (folder / "tables" / "effects.md").read_text()
+    assert text.count("\n| ") == len(rows_of(folder / "tables" / "effects.csv")) + 1
+    assert str(tmp_path) not in text
 
 
-def test_the_answers_and_the_hypotheses_stand_in_eighty_columns_once(tmp_path):
+def test_the_answer_and_the_hypotheses_stand_in_eighty_columns_once(tmp_path):
     asked = {"name": "H0", "statement": "No norm changes the loss.", "rule": "no-change", "metric": "validation_loss"}
     regimes = {"hot": {"training": {"lr": 0.01}}}
     folder = made(tmp_path, made=study(variants=["none", "layernorm", "rmsnorm"], regimes=regimes, hypotheses=[asked]))
     results = Results.open(folder)
-    console = Console(width=80, file=io.StringIO(), record=True)
-    for part in answers_view(results.analysis, results.verdict):
-        console.print(part)
-    lines = console.export_text().splitlines()
+    lines = repr(StudyResults(results)).splitlines()
     assert max(map(cell_len, lines)) <= 80
     for judged in results.verdict.verdicts:
-        rows = [line for line in lines if line.split()[:2] == [judged.variant, judged.regime]]
-        assert [judged.answer.said in row for row in rows] == [True]
-    assert [line for line in lines if line.startswith("H0 ") and line.endswith(results.verdict.hypotheses["H0"].status)]
-    stored = {(row["variant"], row["regime"]): row["answer"] for row in rows_of(folder / "tables" / "answers.csv")}
+        if judged.label == "registered":
+            rows = [line for line in lines if line.split()[:1] == [judged.variant]]
+            assert [judged.answer.said in row for row in rows] == [True]
+    assert any(f"H0 {results.verdict.hypotheses['H0'].status}" in line for line in lines)
+    rows = [row for row in rows_of(folder / "tables" / "effects.csv") if row["advice"]]
+    stored = {(row["variant"], row["regime"]): row["answer"] for row in rows}
     assert stored == {(judged.variant, judged.regime): judged.answer for judged in results.verdict.verdicts}
-
-
-def test_statistics_md_tells_the_whole_analysis(tmp_path):
-    folder = made(tmp_path)
-    text = (folder / "statistics.md").read_text()
-    analysis = Results.open(folder).analysis
-    for heading in ("Answers", "Criteria", "Registered comparisons", "Stability", "Power", "Every pair"):
-        assert f"\n## {heading}" in text
-    assert "## Hypotheses" not in text
-    for comparison in analysis.comparisons:
-        assert comparison.id in text.replace("\\", "")
-        for caveat in comparison.caveats:
-            assert wording.caveat(caveat) in text.replace("\\", "")
-    assert str(tmp_path) not in text
 
 
 def test_the_same_records_give_the_same_tables(tmp_path):
     folder = made(tmp_path)
-    before = {path: path.read_bytes() for path in [*(folder / "tables").iterdir(), folder / "statistics.md"]}
+    before = {path: path.read_bytes() for path in (folder / "tables").iterdir()}
     write_tables(Results.open(folder), folder)
     assert before == {path: path.read_bytes() for path in before}
 
 
 def test_markup_in_names_stays_text(tmp_path):
     folder = made(tmp_path, made=study(name=f"x {EVIL}", question=EVIL))
-    assert markdown(EVIL) in (folder / "statistics.md").read_text()
+    assert markdown(EVIL) in (folder / "tables" / "effects.md").read_text()
     table = Table("t", EVIL, (Column("k", EVIL),), ((Cell.of(EVIL),), (Cell.name(EVIL),)))
     text = table.latex()
     assert not re.findall(r"(?<!\\)[#%_&](?!\\)", re.sub(r"% Needs.*\n|\\[#%_&]", "", text))

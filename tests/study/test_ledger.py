@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from ablationlab.analysis.wording import layout_words, ledger_sentence
 from ablationlab.core.errors import MismatchError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import parameters
@@ -354,64 +353,3 @@ def test_activation_checkpointing_of_a_start_is_compared(study_table, tmp_path):
     kept = start.model_copy(update={"activation_checkpointing": False})
     assert environment_mismatches(ended(start), ended(start)) == []
     assert environment_mismatches(ended(start), ended(kept)) == ["ranks or their parallel layout differ"]
-
-
-@pytest.mark.parametrize(
-    ("layouts", "training", "words"),
-    [
-        ([("none", 1, False)], {}, ["whole runs in one process, 4 sequences per pass"]),
-        ([("ddp", 2, False)], {}, ["ddp over 2 processes, 2 sequences per pass"]),
-        (
-            [("fsdp", 2, True), ("fsdp", 1, True)],
-            {"micro_batch": 1},
-            [
-                "fsdp over 2 processes, 1 sequence per pass, activations computed again",
-                "fsdp over 1 process, 1 sequence per pass, activations computed again",
-            ],
-        ),
-        ([], {"micro_batch": 2}, ["whole runs in one process, 2 sequences per pass"]),
-    ],
-)
-def test_the_layout_of_a_run_is_told_in_words_from_its_records(study_table, tmp_path, layouts, training, words):
-    bench = Bench(study_table(), tmp_path)
-    record = bench.record("none")
-    record = remade(record, training=record.training.changed(**training))
-    history = tuple(
-        Start(
-            step=0,
-            versions={},
-            code_hash="",
-            processor="",
-            device_name="",
-            threads=1,
-            parallel=parallel,
-            ranks=ranks,
-            activation_checkpointing=again,
-            drift=(),
-        )
-        for parallel, ranks, again in layouts
-    )
-    assert layout_words(record, bench.finish(record, history=history)) == words
-
-
-def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
-    for variant in ("none", "layernorm"):
-        bench.finish(bench.record(variant))
-    pairs = check_ledger(bench.plan, read_runs(bench.plan, bench.results))
-    said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
-    assert said == (
-        "Ledger: 1 variant-baseline pair matches in tokens, FLOPs, data order, shared initial weights, precision, "
-        "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences per pass. "
-        "Not matched: training time."
-    )
-    assert "diverged" not in said
-    folder = bench.results.run(bench.record("none").id)
-    drifted = bench.record("none").model_copy(update={"drift": ACCEPTED})
-    folder.record.unlink()
-    drifted.create(folder.record)
-    folder.result.unlink()
-    bench.finish(drifted, status="diverged")
-    said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
-    assert "threads. Runs that diverged match up to the step at which they did. Layout" in said
-    assert "stack width and threads. " in said
-    assert "Drift was accepted, so layout and versions were not compared" in said

@@ -46,12 +46,10 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
 )
 from ablationlab.records.metrics import metric_name
-from ablationlab.records.plan import Plan
-from ablationlab.records.results import Run, Stale
-from ablationlab.records.run import Divergence, Result, RunRecord
+from ablationlab.records.results import Stale
+from ablationlab.records.run import Divergence
 from ablationlab.stats import Caveat, CaveatCode
 from ablationlab.stats.results import ControlOutcome, Sensitivity, Status
-from ablationlab.study.ledger import planned_inputs, reported_inputs
 
 # --- codes ----------------------------------------------------------------------------------------------------
 
@@ -251,34 +249,6 @@ def caveat(known: Caveat) -> str:
         "(simulated, normal differences)."
     )
     return filled(_UNDERCOVERAGE.get(known.about, usual), details)
-
-
-def other_methods(caveats: Iterable[Caveat]) -> list[str]:
-    """What the methods that do not decide cannot claim with so few pairs: a sentence for intervals, one for tests."""
-    known: dict[CaveatCode, list[tuple[str, Mapping[str, Any]]]] = grouped(
-        (c.code, (c.about, c.details)) for c in caveats
-    )
-    texts = []
-    covers = [(about, at) for about, at in known.get(CaveatCode.UNDERCOVERAGE, ()) if "covers" in at]
-    if covers:
-        shares = grouped((at["n"], at["covers"]) for _, at in covers)
-        alike = grouped((_span([percent(x) for x in sorted(found)]), n) for n, found in shares.items())
-        spans = [f"{span} over {_span([count(n) for n in sorted(sizes)])} pairs" for span, sizes in alike.items()]
-        methods = listed(dict.fromkeys(method_name(about) for about, _ in covers))
-        texts.append(
-            f"Bootstrap intervals ({methods}) are too narrow here: a nominal "
-            f"{level(covers[0][1]['level'])} covers about {listed(spans)} (simulated, normal differences)."
-        )
-    floors = grouped((at["alpha"], (about, at)) for about, at in known.get(CaveatCode.CANNOT_REACH_ALPHA, ()))
-    for alpha, members in floors.items():
-        tests = dict.fromkeys(method_name(about) for about, _ in members)
-        least = dict.fromkeys(f"{setting(at['minimum_p'])} with {pairs_of(at['n'])}" for _, at in members)
-        verb, its = ("tests", "their") if len(tests) > 1 else ("test", "its")
-        texts.append(
-            f"The {listed(tests)} {verb} cannot reach {setting(alpha)}, however large the differences are; {its} smallest "
-            f"p is {listed(least)} that differ."
-        )
-    return texts
 
 
 def no_number(status: Status, n: int, method: str = "") -> str:
@@ -974,40 +944,3 @@ def _more(share: float) -> str:
     """A change in percent, with as many decimals as tell it from none."""
     places = next((places for places in range(4) if abs(100 * share) >= 0.5 * 10**-places), 4)
     return percent(share, places, sign=True)
-
-
-def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
-    """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
-    ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
-    early = _early(result.status == "diverged" for _, result in ended)
-    if any(record.recipe is None for record, _ in ended):
-        return f"Ledger: {ledger_words(reported_inputs(plan, {result.id: result for _, result in ended}))}{early}"
-    layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
-    drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
-    check = planned_inputs(plan, pairs)
-    same = _made_alike(check)
-    last = same.pop() if drift else "versions"
-    matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
-    made = f"{several(pairs, 'variant-baseline pair')} {_match(pairs)} in {matching}"
-    text = f"Ledger: {made}.{early} Layout: {'; '.join(layouts)}.{_differ(check)}"
-    if drift:
-        text += " Drift was accepted, so layout and versions were not compared; the history of these runs records it."
-    return text
-
-
-def layout_words(record: RunRecord, result: Result) -> list[str]:
-    """How one run lay on its devices, in every start that its weights go back to, and the sequences of one pass there."""
-    batch, micro_batch = record.training.batch, record.training.micro_batch
-    spread: list[tuple[str, int, bool]] = [
-        (start.parallel, start.ranks, start.activation_checkpointing) for start in result.history
-    ]
-    layouts = []
-    for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):
-        where = (
-            "whole runs in one process"
-            if parallel == "none"
-            else f"{parallel} over {several(ranks, 'process', 'processes')}"
-        )
-        one_pass = several(micro_batch or batch // ranks, "sequence")
-        layouts.append(f"{where}, {one_pass} per pass" + (", activations computed again" if again else ""))
-    return layouts

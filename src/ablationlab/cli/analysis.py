@@ -248,12 +248,15 @@ def analyze(
             raise AblationLabError(text)
         file = load_study(find_study(study)) if study is not None else None
         dataset = read_results(results, file, accept_altered=accept_altered)
-        target = out or results
+        target, opened = out or results, results
     else:
         dataset, target = _table_dataset(results, baseline, study, out, given, accept_altered=accept_altered)
+        opened = target
     concluded = conclude(dataset)
     concluded.write(target)
-    made = Results.open(target).changed(analysis=concluded.analysis, verdict=concluded.verdict)
+    made = Results.open(opened, accept_altered=accept_altered).changed(
+        analysis=concluded.analysis, verdict=concluded.verdict
+    )
     print_study(Printer(), made, parts=["all"] if all_ else [], form=form, quiet=quiet)
     return 0
 

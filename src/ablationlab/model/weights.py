@@ -85,7 +85,11 @@ def linear(
     pieces: tuple[tuple[int, int, float], ...] = (),
     sections: tuple[int, ...] = (),
 ) -> list[Parameter]:
-    """Matrix and bias of a linear layer; with *pieces*, of these of its columns; *sections*: several layers side by side."""
+    """The parameters of ``y = x W + b``: ``name.weight`` (inputs, outputs), normal with *std*, and ``name.bias``, zeros.
+
+    A part returns them from `parameters` and multiplies with ``forward.layer(y, name)``. *redraw*: another draw of the same
+    distribution. *pieces*: (first, end, factor) of the columns that are kept; *sections*: widths of layers side by side.
+    """
     drawn = outputs if pieces else 0
     outputs = sum(end - first for first, end, _ in pieces) if pieces else outputs
     weight = Parameter(

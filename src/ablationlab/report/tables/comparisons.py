@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ablationlab.analysis.wording import arm_text, difference_of, method_name, no_number
+from ablationlab.analysis.wording import arm_text, difference_of
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
@@ -20,7 +20,7 @@ from ablationlab.core.format import (
 )
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, ItemContrast
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
+from ablationlab.report.table import Cell, Column, Row, Table, Tone
 from ablationlab.report.tables.ablation import median_note
 from ablationlab.stats.results import Caveat, Interval
 
@@ -225,35 +225,6 @@ def pair_table(analysis: Analysis) -> Table:
         for pair in comparison.pairs
     ]
     return Table.of("pairs", "Every pair; the difference is on the tested scale.", rows)
-
-
-def method_table(analysis: Analysis) -> Table:
-    """Every interval and test of every comparison, the deciding ones marked."""
-
-    def row(comparison: Comparison, kind: str, name: str, low: Cell, high: Cell, p: Cell, note: str) -> Cells:
-        decides = name == (comparison.interval if kind == "interval" else comparison.test)
-        return {
-            Column("comparison", "Comparison"): Cell.name(comparison.id),
-            Column("kind", "Kind"): kind,
-            Column("method", "Method"): Cell.of(name, method_name),
-            Column("low", "Low", "right"): low,
-            Column("high", "High", "right"): high,
-            Column("p", "p", "right", spare=True): p,
-            Column("decides", "Decides"): Cell.of(decides, "yes" if decides else ""),
-            Column("note", "Note"): note,
-        }
-
-    rows, nothing = [], Cell.of(None)
-    for comparison in analysis.comparisons:
-        for name, interval in comparison.intervals.items():
-            shown = difference(interval.estimate, interval.low, interval.high)
-            low, high = Cell.of(interval.low, shown.low), Cell.of(interval.high, shown.high)
-            note = no_number(interval.status, interval.n, interval.method)
-            rows.append(row(comparison, "interval", name, low, high, nothing, note))
-        for name, test in comparison.tests.items():
-            note = no_number(test.status, test.n, test.test)
-            rows.append(row(comparison, "test", name, nothing, nothing, Cell.of(test.p, p_value), note))
-    return Table.of("methods", "Every interval and every test; those that decide are marked.", rows)
 
 
 def contrast_table(items: ItemContrast, regimes: int) -> Table:

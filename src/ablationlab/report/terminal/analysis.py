@@ -72,7 +72,7 @@ def _every_table(results: Results, report: StudyReport) -> list[Table | None]:
     analysis, verdict = results.analysis, results.verdict
     assert analysis is not None
     assert verdict is not None
-    crossed = analysis.interactions
+    crossed, scores = analysis.interactions, analysis.evaluation
     return [
         effects_table(report.effects),
         hypothesis_table(verdict),
@@ -86,6 +86,7 @@ def _every_table(results: Results, report: StudyReport) -> list[Table | None]:
         simple_table(analysis),
         noise_table(analysis.noise, analysis.primary),
         clause_table("Deviations from the registration", [wording.deviation(known) for known in analysis.deviations]),
+        clause_table("Scores of tasks", map(wording.evaluation_note, () if scores is None else scores.notes)),
         clause_table("Mind", dict.fromkeys(wording.caveat(c) for it in analysis.comparisons for c in it.caveats)),
     ]
 

@@ -168,7 +168,10 @@ def is_study(given: Path) -> Path | None:
     """The results folder of a study that is named so; None where it names a run, or nothing."""
     if given.is_dir() and given.parent.name == "runs":
         return None
-    folder = find_results(given)
+    try:
+        folder = find_results(given)
+    except StudyError:
+        return None
     there = folder.is_dir() and ({ResultsFolder(folder).plan, folder / "analysis.json"} & {*folder.iterdir()})
     return folder if there else None
 
