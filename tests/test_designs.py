@@ -101,26 +101,26 @@ def test_runs_of_a_look_have_the_bits_of_a_fixed_design_of_the_same_width(study_
     assert losses(tmp_path / "looks") == losses(tmp_path / "fixed")
 
 
-def test_peeking_between_looks_is_labelled_and_changes_nothing(study_table, tmp_path):
+def test_until_a_look_is_complete_the_answer_is_that_of_the_one_before(study_table, tmp_path):
     study = parse_study(study_table(UNDECIDED))
     results = ResultsFolder(tmp_path)
     options = pipeline.Options(device="cpu", workers=1)
     pipeline.train(study, results, options, lambda _: None)
+    late = next(run for run in Plan.read(results.plan).runs if run.seed == 3)
+    shutil.move(results.run(late.id).result, tmp_path / "kept.json")  # as if killed before the first look
     analysis, verdict = pipeline.conclude(tmp_path)
-    assert analysis.look.number == 1
-    assert {one.label for one in verdict.verdicts} == {"registered"}
-    pipeline._look_taken(results, analysis.look, lambda _: None)
-    analysis, _ = pipeline.conclude(tmp_path)  # look 2 is asked for, and none of its runs has ended
-    assert analysis.look.number == 1
-    pipeline.train(study, results, options, lambda _: None)
-    plan = Plan.read(results.plan)
-    late = next(run for run in plan.runs if run.seed == 4)
-    shutil.move(results.run(late.id).result, tmp_path / "kept.json")  # as if killed in the middle of look 2
-    analysis, verdict = pipeline.conclude(tmp_path)
-    assert analysis.look is None
-    assert str(analysis.deviations[0].code) == "not-a-look"
-    assert analysis.deviations[0].code == "not-a-look"
+    assert (analysis.look, analysis.deviations[0].code) == (None, "not-a-look")
     assert {one.label for one in verdict.verdicts} == {"exploratory"}
+    shutil.move(tmp_path / "kept.json", results.run(late.id).result)
+    first = pipeline.conclude(tmp_path)
+    assert first[0].look.number == 1
+    assert {one.label for one in first[1].verdicts} == {"registered"}
+    pipeline._look_taken(results, first[0].look, lambda _: None)
+    assert pipeline.conclude(tmp_path) == first  # look 2 is asked for, and none of its runs has ended
+    pipeline.train(study, results, options, lambda _: None)
+    late = next(run for run in Plan.read(results.plan).runs if run.seed == 4)
+    shutil.move(results.run(late.id).result, tmp_path / "kept.json")  # as if killed in the middle of look 2
+    assert pipeline.conclude(tmp_path) == first
     shutil.move(tmp_path / "kept.json", results.run(late.id).result)
     assert pipeline.conclude(tmp_path)[0].look.number == 2
     assert [look.result.number for look in Plan.read(results.plan).looks] == [1]  # analyzing writes no look
@@ -142,7 +142,7 @@ def test_a_look_that_was_taken_on_other_records_is_refused(study_table, tmp_path
 @pytest.mark.parametrize(
     ("changes", "key", "text"),
     [
-        ({"design": {"looks": [3, 4]}}, "design.looks", "the last look must count all 5 seeds"),
+        ({"design": {"looks": [3, 4]}}, "design.looks", "one of the looks must count all 5 seeds"),
         ({"design": {"looks": [4, 3, 5]}}, "design.looks", "increasing numbers of seeds"),
         ({"design": {"looks": [2, 5]}}, "design.looks[0]", "out of range"),
         ({"criteria": [{**PRIMARY, "role": "secondary"}]}, "design", "looks need a primary criterion"),
@@ -222,7 +222,7 @@ def test_nothing_to_add_and_no_study_are_refused(study_table, tmp_path):
     with pytest.raises(AblationLabError, match="not a results folder"):
         pipeline.extend(tmp_path, pipeline.Options(), seeds=[4])
     pipeline.seal(parse_study(study_table(FIXED)), ResultsFolder(tmp_path), "cpu", 1)
-    with pytest.raises(AblationLabError, match="give --seeds, --variants or both"):
+    with pytest.raises(AblationLabError, match="no planned look is left"):
         pipeline.extend(tmp_path, pipeline.Options())
     with pytest.raises(PlanError, match="nothing to add"):
         pipeline.extend(tmp_path, pipeline.Options(), seeds=[1, 2])

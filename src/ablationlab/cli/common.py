@@ -308,6 +308,8 @@ class RunView:
         out.line()
         out.parts(*answers_view(analysis, verdict))
         out.line()
+        if verdict.next_look is not None:
+            out.command(f"Next look: {count(verdict.next_look)} seeds", f"ablationlab extend {results.path}")
         out.command("Every comparison:", f"ablationlab analyze {results.path}")
         out.text("Every run:")
         out.paths(results.runs)

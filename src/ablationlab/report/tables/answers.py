@@ -9,7 +9,7 @@ from ablationlab.analysis.wording import difference_of
 from ablationlab.core.format import DASH, count, level, part
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Seed
-from ablationlab.records.verdict import FAILURES, Answer, Guard, Lack, Standing, VariantVerdict, Verdict
+from ablationlab.records.verdict import FAILURES, Answer, Guard, Standing, VariantVerdict, Verdict
 from ablationlab.report.table import Cell, Column, Table, Tone
 
 TONES: Final[dict[Answer, Tone]] = {
@@ -24,8 +24,6 @@ TONES: Final[dict[Answer, Tone]] = {
 MOST_SEEDS = 3
 #: Beyond ten times the seeds at hand.
 TOO_CLOSE: Final = "too close"
-#: What more seeds can mend.
-_BY_SEEDS: Final = {Lack.SEEDS, Lack.SIZE}
 
 
 def answer_cell(judged: VariantVerdict | None) -> Cell:
@@ -111,14 +109,9 @@ def closed_by(guard: Guard, analysis: Analysis) -> int | None:
 def seeds_cell(analysis: Analysis, judged: VariantVerdict) -> Cell:
     """Of an undecided answer, the seeds that would decide it with 80 % power."""
     power = next((power for power in analysis.power if power.comparison == judged.comparison), None)
-    if not waits(judged) or power is None:
+    if not judged.waits or power is None:
         return Cell.of(None, "")
     return Cell.of(power.decided_by, count if power.decided_by is not None else TOO_CLOSE)
-
-
-def waits(judged: VariantVerdict) -> bool:
-    """Whether seeds are what it lacks."""
-    return judged.answer == Answer.UNDECIDED and bool(judged.lacks) and _BY_SEEDS.issuperset(judged.lacks)
 
 
 def answer_table(analysis: Analysis, verdict: Verdict, verdicts: Sequence[VariantVerdict] | None = None) -> Table:
@@ -173,9 +166,9 @@ def _row(
         Column("lacks", "Lacks", printed=any(other.lacks for other in every), spare="below"): Cell.of(
             ", ".join(judged.lacks)
         ),
-        Column("seeds", "Seeds to decide", "right", printed=any(map(waits, every)), spare="below"): seeds_cell(
-            analysis, judged
-        ),
+        Column(
+            "seeds", "Seeds to decide", "right", printed=any(other.waits for other in every), spare="below"
+        ): seeds_cell(analysis, judged),
         Column("without", "Another answer without seed", printed=any(o.without for o in every), spare="below"): Cell.of(
             _without(judged)
         ),
