@@ -23,11 +23,11 @@ from zlib import crc32
 
 import numpy as np
 
-from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.verdict.rules import judge, look_that_helps
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.settings import DEFAULT_REGIME
 from ablationlab.records.verdict import FAILURES, Standing
-from decisions import CHUNK, EFFECT, FALSELY_SAME, NOMINAL, PRIMARY, Scenario, answer, both, broken, line
+from decisions import CHUNK, COUNTED, EFFECT, FALSELY_SAME, NOMINAL, PRIMARY, Scenario, both, broken, line
 from simulated import analyze_at
 
 LOOKS: Final = (5, 10, 18)
@@ -89,15 +89,15 @@ def rows() -> Iterator[Row]:
         yield Row(scenario("gains 2", noise, 2.0), {"worse": NOMINAL})
 
 
-def claims(scenario: Scenario, analysis: Analysis) -> set[str]:
-    first = scenario.first
-    names = analysis.variants[1:] if not scenario.effect else (first,)
-    found = {answer(analysis, name, DEFAULT_REGIME) for name in names}
-    judged = next(v for v in decide(analysis).verdicts if v.variant == first)
-    kept = {guard.name for guard in judged.guards if guard.standing == Standing.KEPT}
+def claims(scenario: Scenario, analysis: Analysis) -> tuple[set[str], int | None]:
+    """What is claimed, and the next look."""
+    judged = [judge(analysis, name, DEFAULT_REGIME) for name in analysis.variants[1:]]
+    counted = judged if not scenario.effect else judged[:1]
+    found = {COUNTED if one.as_counted else str(one.answer) for one in counted}
+    kept = {guard.name for guard in judged[0].guards if guard.standing == Standing.KEPT}
     found |= {"failures kept"} if FAILURES in kept else set()
     found |= {"guard kept"} if GUARD["metric"] in kept else set()
-    return found | ({"confirmed"} if judged.confirmed else set())
+    return found | ({"confirmed"} if judged[0].confirmed else set()), look_that_helps(analysis, judged)
 
 
 def chunk_counts(job: tuple[Scenario, int]) -> Counter[tuple[str, str]]:
@@ -106,15 +106,15 @@ def chunk_counts(job: tuple[Scenario, int]) -> Counter[tuple[str, str]]:
     rng = np.random.default_rng([23, crc32(f"{scenario.key}, {scenario.changes}".encode()), number])
     for _, drawn in scenario.datasets(CHUNK, rng):
         dataset = replace(drawn, own=LOOKS[0])
-        made = [analyze_at(dataset, look) for look in (1, 2, 3)]
-        found = [claims(scenario, analysis) for analysis in made]
+        made = [claims(scenario, analyze_at(dataset, look)) for look in (1, 2, 3)]
+        found, following = zip(*made, strict=True)
         ends = 0
-        while (following := decide(made[ends]).next_look) is not None:
-            ends = LOOKS.index(following)
+        while (seeds := following[ends]) is not None:
+            ends = LOOKS.index(seeds)
         for strategy, claimed in zip(STRATEGIES, (found[0], found[ends], set().union(*found)), strict=True):
             counts.update((strategy, claim) for claim in claimed)
-        for strategy, seeds in zip(STRATEGIES, (LOOKS[0], LOOKS[ends], LOOKS[-1]), strict=True):
-            counts[strategy, "seeds"] += seeds
+        for strategy, trained in zip(STRATEGIES, (LOOKS[0], LOOKS[ends], LOOKS[-1]), strict=True):
+            counts[strategy, "seeds"] += trained
     return counts
 
 

@@ -6,8 +6,8 @@
 Each simulated study has one baseline and one or three variants on shared seeds, so the deltas of variants correlate (0.5).
 It is looked at after 5, 8, 12 and 20 seeds, or after 5, 10 and 18 as in the files of `init`. A look decides on a variant when
 Holm over the sequential p-values shows a difference, when the repeated interval of level 1 - 2 alpha lies within the smallest
-effect, or when the predictive probability of showing either is below 5 %. The study stops when every variant is decided. Means
-and the smallest effect (1) are in SDs of the deltas.
+effect, or when the predictive probability of showing either is below 5 %. The study stops when every variant is decided.
+Means and the smallest effect (1) are in SDs of the deltas.
 """
 
 from __future__ import annotations
