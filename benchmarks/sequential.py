@@ -4,10 +4,10 @@
     PYTHONPATH=src python benchmarks/sequential.py --simulations 1000   # a quick look
 
 Each simulated study has one baseline and one or three variants on shared seeds, so the deltas of variants correlate (0.5).
-It is looked at after 5, 8, 12 and 20 seeds. A look decides on a variant when Holm over the sequential p-values shows a
-difference, when the repeated interval of level 1 - 2 alpha lies within the smallest effect, or when the predictive
-probability of showing either is below 5 %. The study stops when every variant is decided. Means and the smallest effect (1)
-are in SDs of the deltas.
+It is looked at after 5, 8, 12 and 20 seeds, or after 5, 10 and 18 as in the files of `init`. A look decides on a variant when
+Holm over the sequential p-values shows a difference, when the repeated interval of level 1 - 2 alpha lies within the smallest
+effect, or when the predictive probability of showing either is below 5 %. The study stops when every variant is decided.
+Means and the smallest effect (1) are in SDs of the deltas.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from ablationlab.stats.results import Spending
 from ablationlab.stats.sequential import Looks, chance_of_showing
 
 PAIRS = (5, 8, 12, 20)
+#: Of `init`, for five seeds.
+INIT = (5, 10, 18)
 ALPHA, MARGIN, FUTILITY = 0.05, 1.0, 0.05
 Draws = NDArray[np.float64]
 
@@ -83,7 +85,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--simulations", type=int, default=20_000)
     simulations = parser.parse_args().simulations
-    designs: dict[str, tuple[int, ...]] = {"fixed, 20 seeds": PAIRS[-1:], "5, 8, 12, 20": PAIRS}
+    designs: list[tuple[str, tuple[int, ...], tuple[Spending, ...]]] = [
+        ("fixed, 20 seeds", PAIRS[-1:], ("obrien-fleming",)),
+        ("5, 8, 12, 20", PAIRS, ("obrien-fleming", "pocock")),
+        ("fixed, 5 seeds", INIT[:1], ("obrien-fleming",)),
+        ("5, 10, 18", INIT, ("front-loaded",)),
+    ]
     truths = {"no difference": (0.0,), "three variants, no difference": (0.0, 0.0, 0.0)}
     truths |= {
         "one of three differs by 1": (1.0, 0.0, 0.0),
@@ -93,9 +100,8 @@ def main() -> None:
     print("| truth | design | spending | any false claim | difference shown | tie | interval covers | seeds |")
     print("|---|---|---|---|---|---|---|---|")
     for truth, means in truths.items():
-        for design, pairs in designs.items():
-            spendings: tuple[Spending, ...] = ("obrien-fleming", "pocock")
-            for spending in spendings if len(pairs) > 1 else spendings[:1]:
+        for design, pairs, spendings in designs:
+            for spending in spendings:
                 rng = np.random.default_rng(17)
                 counts = simulated(Looks(pairs, spending), means, simulations, rng)
                 name = spending if len(pairs) > 1 else "-"

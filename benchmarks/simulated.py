@@ -71,13 +71,19 @@ class World:
 
 def analyze_to_stop(dataset: Dataset) -> Analysis:
     """The analysis that decides: of all seeds, or of a design's first look at which the study stops."""
-    for number, seeds in enumerate(dataset.design.looks if dataset.design is not None else (), start=1):
-        counted = dataset.seeds[:seeds]
-        runs = tuple(run for run in dataset.runs if run.seed in counted)
-        analysis = analyze(replace(dataset, seeds=counted, runs=runs, look=number))
+    for number in range(1, 1 + len(dataset.design.looks) if dataset.design is not None else 1):
+        analysis = analyze_at(dataset, number)
         if analysis.look is not None and analysis.look.stop:
             return analysis
     return analyze(dataset)
+
+
+def analyze_at(dataset: Dataset, number: int) -> Analysis:
+    """The analysis of a look."""
+    assert dataset.design is not None
+    counted = dataset.seeds[: dataset.design.looks[number - 1]]
+    runs = tuple(run for run in dataset.runs if run.seed in counted)
+    return analyze(replace(dataset, seeds=counted, runs=runs, look=number))
 
 
 def answers_of(analysis: Analysis) -> dict[tuple[str, str], Answer]:

@@ -101,26 +101,26 @@ def test_runs_of_a_look_have_the_bits_of_a_fixed_design_of_the_same_width(study_
     assert losses(tmp_path / "looks") == losses(tmp_path / "fixed")
 
 
-def test_peeking_between_looks_is_labelled_and_changes_nothing(study_table, tmp_path):
+def test_until_a_look_is_complete_the_answer_is_that_of_the_one_before(study_table, tmp_path):
     study = parse_study(study_table(UNDECIDED))
     results = ResultsFolder(tmp_path)
     options = pipeline.Options(device="cpu", workers=1)
     pipeline.train(study, results, options, lambda _: None)
+    late = next(run for run in Plan.read(results.plan).runs if run.seed == 3)
+    shutil.move(results.run(late.id).result, tmp_path / "kept.json")  # as if killed before the first look
     analysis, verdict = pipeline.conclude(tmp_path)
-    assert analysis.look.number == 1
-    assert {one.label for one in verdict.verdicts} == {"registered"}
-    pipeline._look_taken(results, analysis.look, lambda _: None)
-    analysis, _ = pipeline.conclude(tmp_path)  # look 2 is asked for, and none of its runs has ended
-    assert analysis.look.number == 1
-    pipeline.train(study, results, options, lambda _: None)
-    plan = Plan.read(results.plan)
-    late = next(run for run in plan.runs if run.seed == 4)
-    shutil.move(results.run(late.id).result, tmp_path / "kept.json")  # as if killed in the middle of look 2
-    analysis, verdict = pipeline.conclude(tmp_path)
-    assert analysis.look is None
-    assert str(analysis.deviations[0].code) == "not-a-look"
-    assert analysis.deviations[0].code == "not-a-look"
+    assert (analysis.look, analysis.deviations[0].code) == (None, "not-a-look")
     assert {one.label for one in verdict.verdicts} == {"exploratory"}
+    shutil.move(tmp_path / "kept.json", results.run(late.id).result)
+    first = pipeline.conclude(tmp_path)
+    assert first[0].look.number == 1
+    assert {one.label for one in first[1].verdicts} == {"registered"}
+    pipeline._look_taken(results, first[0].look, lambda _: None)
+    assert pipeline.conclude(tmp_path) == first  # look 2 is asked for, and none of its runs has ended
+    pipeline.train(study, results, options, lambda _: None)
+    late = next(run for run in Plan.read(results.plan).runs if run.seed == 4)
+    shutil.move(results.run(late.id).result, tmp_path / "kept.json")  # as if killed in the middle of look 2
+    assert pipeline.conclude(tmp_path) == first
     shutil.move(tmp_path / "kept.json", results.run(late.id).result)
     assert pipeline.conclude(tmp_path)[0].look.number == 2
     assert [look.result.number for look in Plan.read(results.plan).looks] == [1]  # analyzing writes no look
@@ -142,7 +142,7 @@ def test_a_look_that_was_taken_on_other_records_is_refused(study_table, tmp_path
 @pytest.mark.parametrize(
     ("changes", "key", "text"),
     [
-        ({"design": {"looks": [3, 4]}}, "design.looks", "the last look must count all 5 seeds"),
+        ({"design": {"looks": [3, 4]}}, "design.looks", "one of the looks must count all 5 seeds"),
         ({"design": {"looks": [4, 3, 5]}}, "design.looks", "increasing numbers of seeds"),
         ({"design": {"looks": [2, 5]}}, "design.looks[0]", "out of range"),
         ({"criteria": [{**PRIMARY, "role": "secondary"}]}, "design", "looks need a primary criterion"),
@@ -218,11 +218,139 @@ def test_a_stopped_study_may_be_taken_to_its_next_planned_look(study_table, tmp_
     assert {one.label for one in Results.open(tmp_path).verdict.verdicts} == {"exploratory"}
 
 
+#: Looks beyond the study's own seeds, as `init` writes them.
+LATER = {**UNDECIDED, "seeds": [1, 2, 3], "design": {"looks": [3, 4, 6], "spending": "front-loaded", "futility": 0.0}}
+
+
+def decided(folder):
+    """What is concluded from a folder, whatever files it was concluded from."""
+    analysis, verdict = pipeline.conclude(folder)
+    return analysis.model_copy(update={"inputs": {}, "seal": ""}), verdict.verdicts, verdict.next_look
+
+
+def labels(folder):
+    return {one.label for one in Results.open(folder).verdict.verdicts}
+
+
+def test_looks_beyond_the_seeds_are_taken_by_extending_and_stay_registered(study_table, tmp_path):
+    study = parse_study(study_table(LATER))
+    (taken,) = (event.result for event in run(study, tmp_path) if isinstance(event, pipeline.LookTaken))
+    assert (taken.number, taken.stop, taken.later) == (1, True, (4, 6))
+    sealed, results = (tmp_path / "plan.lock").read_bytes(), Results.open(tmp_path)
+    assert (results.seeds, results.verdict.next_look, results.analysis.deviations) == ((1, 2, 3), 4, ())
+    assert labels(tmp_path) == {"registered"}
+    with pytest.raises(PlanError, match="look 2 of the design takes seeds 4, all of them and nothing else"):
+        pipeline.extend(tmp_path, pipeline.Options("cpu", 1), seeds=[5], listen=lambda _: None)
+    for look, seeds in ((2, (1, 2, 3, 4)), (3, (1, 2, 3, 4, 5, 6))):
+        pipeline.extend(tmp_path, pipeline.Options("cpu", 1), listen=lambda _: None)
+        results = Results.open(tmp_path, strict=True)
+        assert (results.analysis.look.number, results.seeds, results.analysis.deviations) == (look, seeds, ())
+        assert labels(tmp_path) == {"registered"}
+    assert results.verdict.next_look is None
+    assert (tmp_path / "plan.lock").read_bytes() == sealed
+    with pytest.raises(AblationLabError, match="no planned look is left"):
+        pipeline.extend(tmp_path, pipeline.Options("cpu", 1))
+    run(parse_study(study_table({**FIXED, "seeds": [1, 2, 3, 4, 5, 6]})), tmp_path / "at-once")
+    assert losses(tmp_path / "at-once") == losses(tmp_path)
+    pipeline.extend(tmp_path, pipeline.Options("cpu", 1), seeds=[9], listen=lambda _: None)
+    assert labels(tmp_path) == {"exploratory"}
+
+
+def test_a_look_may_be_passed_over_and_counts_all_the_same(study_table, tmp_path):
+    study = parse_study(study_table(LATER))
+    for name, steps in {"each": ([4], [5, 6]), "last": ([4, 5, 6],)}.items():
+        run(study, tmp_path / name)
+        for seeds in steps:
+            pipeline.extend(tmp_path / name, pipeline.Options("cpu", 1), seeds=seeds, listen=lambda _: None)
+    each, last = (Results.open(tmp_path / name) for name in ("each", "last"))
+    assert losses(tmp_path / "each") == losses(tmp_path / "last")
+    assert each.analysis.comparisons == last.analysis.comparisons
+    assert each.verdict.verdicts == last.verdict.verdicts
+
+
+def test_an_extension_that_is_killed_keeps_the_registered_answer_and_continues_to_the_same_bits(
+    study_table, tmp_path, monkeypatch
+):
+    study, options = parse_study(study_table(LATER)), pipeline.Options("cpu", 1)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for out in (whole, killed):
+        run(study, out)
+    before = decided(killed)
+    pipeline.extend(whole, options, listen=lambda _: None)
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "train", kill)  # before any of its runs
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.extend(killed, options, listen=lambda _: None)
+    assert decided(killed) == before
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "conclude", kill)  # after all of them, before its look
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.extend(killed, options, listen=lambda _: None)
+    late = next(run for run in Plan.read(killed / "plan.lock").runs if run.seed == 4)
+    kept = ResultsFolder(killed).run(late.id).result
+    shutil.move(kept, tmp_path / "kept.json")  # as if killed between two of its runs
+    assert decided(killed) == before
+    shutil.move(tmp_path / "kept.json", kept)
+    with pytest.raises(PlanError, match="`ablationlab run` trains the next one"):
+        pipeline.extend(killed, options, seeds=[5, 6], listen=lambda _: None)
+    run(study, killed)  # or extend, without seeds
+    assert losses(killed) == losses(whole)
+    assert Results.open(killed).verdict.verdicts == Results.open(whole).verdict.verdicts
+    assert [look.result for look in Plan.read(killed / "plan.lock").looks] == [
+        look.result for look in Plan.read(whole / "plan.lock").looks
+    ]
+
+
+def test_variants_that_were_added_have_the_seeds_of_a_later_look_too(study_table, tmp_path):
+    run(parse_study(study_table(LATER)), tmp_path)
+    pipeline.extend(tmp_path, pipeline.Options("cpu", 1), variants=["rmsnorm"], listen=lambda _: None)
+    pipeline.extend(tmp_path, pipeline.Options("cpu", 1), listen=lambda _: None)
+    results = Results.open(tmp_path)
+    assert {(run.variant, run.seed) for run in results.runs if run.done and run.seed == 4} == {
+        ("none", 4),
+        ("layernorm", 4),
+        ("rmsnorm", 4),
+    }
+    assert {one.variant: one.label for one in results.verdict.verdicts} == {
+        "layernorm": "registered",
+        "rmsnorm": "exploratory",
+    }
+
+
+def test_the_seeds_of_later_looks_are_none_that_choose_something(study_table):
+    gate = {"evaluation.gate_seeds": [4, 6, 7, 8, 9]}
+    study = parse_study(study_table({**LATER, **gate}))
+    assert study.later_seeds() == (5, 10, 11)
+
+
+def test_a_user_is_told_the_next_look_and_takes_it(study_file, cli, tmp_path):
+    study, out = study_file(LATER), tmp_path / "results"
+    code, output, _ = cli("plan", study, "--out", out, "--device", "cpu")
+    assert code == 0
+    assert "6 runs, " in output
+    assert "mean seeds" in output
+    code, output, error = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
+    assert code == 0, error
+    assert f"Next look: 4 seeds ablationlab extend {out}" in " ".join(output.split())
+    code, output, error = cli("extend", out, "--workers", "1", "--no-report")
+    assert code == 0, error
+    assert "exploratory" not in output
+    assert f"Next look: 6 seeds ablationlab extend {out}" in " ".join(output.split())
+    code, output, error = cli("extend", out, "--workers", "1", "--no-report")
+    assert code == 0, error
+    assert "Next look" not in output
+    assert "no planned look is left" in cli("extend", out)[2]
+
+
 def test_nothing_to_add_and_no_study_are_refused(study_table, tmp_path):
     with pytest.raises(AblationLabError, match="not a results folder"):
         pipeline.extend(tmp_path, pipeline.Options(), seeds=[4])
     pipeline.seal(parse_study(study_table(FIXED)), ResultsFolder(tmp_path), "cpu", 1)
-    with pytest.raises(AblationLabError, match="give --seeds, --variants or both"):
+    with pytest.raises(AblationLabError, match="no planned look is left"):
         pipeline.extend(tmp_path, pipeline.Options())
     with pytest.raises(PlanError, match="nothing to add"):
         pipeline.extend(tmp_path, pipeline.Options(), seeds=[1, 2])

@@ -298,8 +298,9 @@ def extend(
 ) -> StudyResults:
     """Add runs to a study and carry it to its verdict again; what is trained and scored is reused as it is.
 
-    plan.lock stays as it was sealed; amendments/ says what was added, when and why. What a design had planned is a planned
-    look; everything else is exploratory, wherever its verdict is printed.
+    plan.lock stays as it was sealed; amendments/ says what was added, when and why. The seeds of a later look of the design
+    stay registered, and are what is added where nothing is named; everything else is exploratory, wherever its verdict is
+    printed.
     """
     from ablationlab.data.corpus import load_corpus
     from ablationlab.records.plan import AMENDMENTS
@@ -307,10 +308,12 @@ def extend(
     from ablationlab.study.places import find_results
     from ablationlab.study.plan import extended, extension
 
-    if not seeds and not variants:
-        raise AblationLabError("nothing to add: give --seeds, --variants or both")
     results = ResultsFolder(find_results(Path(folder)))
     results.check_planned()
+    if not seeds and not variants and not (seeds := _seeds_to_look(results)):
+        return _carry_out(
+            Plan.read_sealed(results.plan).study, results, options, listen or TrainingProgress(), report=report
+        )
     place = next_numbered(results.path / AMENDMENTS)  # before the plan is read: another command may add runs meanwhile
     sealed, before = Plan.read_sealed(results.plan), Plan.of(results)
     _check_complete(sealed.study, results, read_runs(before, results))
@@ -329,6 +332,23 @@ def extend(
             "here; run the same command again"
         ) from error
     return _carry_out(sealed.study, results, options, listen or TrainingProgress(), report=report)
+
+
+def _seeds_to_look(results: ResultsFolder) -> tuple[int, ...]:
+    """The seeds of the look that the verdict names, else of the next one; none where that look is being trained."""
+    from ablationlab.records.results import Results
+    from ablationlab.study.plan import later_looks
+
+    plan, sealed = Plan.of(results), Plan.read_sealed(results.plan).study
+    if sealed.design is not None and not plan.stopped:
+        return ()
+    looks = later_looks(plan, sealed)
+    if not looks or sealed.design is None:
+        raise AblationLabError("nothing to add: no planned look is left. Give --seeds, --variants or both")
+    verdict = Results.open(results.path).verdict
+    named = verdict.next_look if verdict is not None else None
+    number = sealed.design.looks.index(named) + 1 if named in sealed.design.looks else 0
+    return looks.get(number, next(iter(looks.values())))
 
 
 def _carry_out(
@@ -778,7 +798,8 @@ def _sealed_by_the_leader(
 
     check(study, ranks.world)
     staged = study.sweep is not None and study.sweep.finer is not None
-    if study.design is not None or staged or any(regime.calibrate is not None for regime in study.regimes.values()):
+    staged |= study.design is not None and study.design.looks[0] < len(study.seeds)
+    if staged or any(regime.calibrate is not None for regime in study.regimes.values()):
         raise AblationLabError(
             "[design], [sweep.finer] and calibrated regimes train in stages, which a torchrun that you start cannot: use "
             "`ablationlab run --executor torchrun`, which starts one per stage"

@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ablationlab.analysis import power_plans
-from ablationlab.analysis.stability import spent_at_look, stability
+from ablationlab.analysis.stability import margin_levels, seeds_for_margin, spent_at_look, stability
+from ablationlab.records.settings import Design
+from ablationlab.stats.failures import exact_upper_bound
 from ablationlab.stats.families import gatekeep, planned_levels
 from simulated import Instabilities, World, analyze_to_stop, datasets
 
@@ -74,8 +78,30 @@ def at_look(number, rescued, broken=0):
 
 
 def test_what_looks_spend_on_stability_adds_up_to_alpha():
-    assert sum(spent_at_look(at_look(number, 0)) for number in (1, 2, 3, 4)) == pytest.approx(0.05)
-    assert spent_at_look(replace(at_look(4, 0), look=None)) == 0.05
+    assert spent_at_look(replace(at_look(4, 0), look=None)) == (0.05, 0.05)
+    tests, bound = zip(*(spent_at_look(at_look(number, 0)) for number in (1, 2, 3, 4)), strict=True)
+    assert tests[2] + tests[3] == pytest.approx(0.05)  # six and nine seeds cannot show what they may spend
+    assert bound == (None, None, None, pytest.approx(0.05))
+
+
+@given(
+    st.sets(st.integers(3, 40), min_size=2, max_size=4),
+    st.sampled_from(("obrien-fleming", "pocock", "front-loaded")),
+    st.floats(0.001, 0.1),
+    st.floats(0.05, 0.5),
+)
+@settings(max_examples=30, deadline=None)
+def test_what_a_look_cannot_use_is_left_to_the_next_and_all_looks_spend_alpha_at_most(seeds, spending, alpha, margin):
+    design = Design(looks=tuple(sorted(seeds)), spending=spending)
+    levels = margin_levels(design, margin, alpha)
+    assert sum(level for level, asked in levels if asked) <= alpha * (1 + 1e-9)
+    for n, (level, asked) in zip(design.looks, levels, strict=True):
+        calm = exact_upper_bound(0, 0, n, level / 2) if level > 1e-9 else 1.0
+        assert asked == (calm <= margin)
+    closing = seeds_for_margin(design, margin, alpha)
+    assert closing not in design.looks or closing == next(
+        n for n, (_, a) in zip(design.looks, levels, strict=True) if a
+    )
 
 
 def test_an_early_look_does_not_show_what_the_last_one_would():

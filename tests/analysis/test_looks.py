@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.settings import Criterion, Design
+from ablationlab.stats.results import Spending
 from ablationlab.stats.sequential import Looks
 
 from .verdict.studies import dataset
@@ -76,3 +81,45 @@ def test_an_earlier_look_that_showed_a_difference_keeps_it_shown():
 def test_no_seed_is_left_out_at_a_look():
     (verdict,) = decide(looked_at(2, (0.02,))).verdicts
     assert (verdict.left_out, verdict.without) == (0, ())
+
+
+GUARD = Criterion(metric="token_ece", role="guard", margin=0.01)
+
+
+@given(st.integers(0, 10_000), st.floats(-0.02, 0.02), st.floats(0.001, 0.02), st.sampled_from(get_args(Spending)))
+@settings(max_examples=40, deadline=None)
+def test_continuing_takes_back_nothing_that_an_earlier_look_showed(seed, effect, sd, spending):
+    rng, base = np.random.default_rng(seed), np.full(12, 2.0)
+    values = {
+        metric: {"none": base, "layernorm": base + effect + sd * rng.normal(size=12)}
+        for metric in ("validation_loss", "token_ece")
+    }
+    before = None
+    for look, n in enumerate(LOOKS, start=1):
+        so_far = {metric: {arm: runs[:n] for arm, runs in arms.items()} for metric, arms in values.items()}
+        design = Design(looks=LOOKS, spending=spending)
+        analysis = analyze(dataset(so_far, (LOSS, GUARD), design=design, look=look))
+        primary, guard = (analysis.comparison(metric, "default", "layernorm", "none") for metric in values)
+        (judged,) = decide(analysis).verdicts
+        assert judged.label == "registered"
+        kept = next(guard.standing == "kept" for guard in judged.guards if guard.name == "token_ece")
+        now = (primary.p, primary.outcome, primary.cost.same, guard.cost.high, kept)
+        if before is not None:
+            p, outcome, same, high, was_kept = before
+            assert primary.p <= p
+            assert outcome == "not-shown" or primary.outcome == outcome
+            assert primary.cost.same >= same
+            assert guard.cost.high <= high or guard.cost.low > guard.cost.high - 1e-9 or not was_kept
+            assert kept >= was_kept
+        before = now
+
+
+def test_the_verdict_names_the_look_that_can_help():
+    base = np.full(4, 2.0)
+    rng = np.random.default_rng(1)
+    for effect, sd, expected in ((-0.05, 0.001, 20), (0.05, 0.001, None), (0.0, 0.02, 8)):
+        values = {"validation_loss": {"none": base, "layernorm": base + effect + sd * rng.normal(size=4)}}
+        design = Design(looks=(4, 8, 20), spending="front-loaded", futility=0.0)
+        verdict = decide(analyze(dataset(values, (LOSS,), design=design, look=1)))
+        # A gain lacks its guard of failures alone, which eight seeds cannot close; a loss lacks nothing.
+        assert verdict.next_look == expected

@@ -10,9 +10,13 @@ import webbrowser
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ablationlab.analysis.stability import seeds_for_margin
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.records.verdict import Answer
+from ablationlab.stats.sequential import Looks
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.starter import DEFAULTS, starter, study_schema
 from analysis.builder import build, study
@@ -85,13 +89,14 @@ def test_init_writes_the_path_of_a_text_as_it_is_seen_from_the_study_file(comman
 def test_init_asks_on_a_terminal(command, tmp_path, monkeypatch):
     from rich.console import Console
 
-    answers = iter(["", "Does it?", "none", "layernorm, rmsnorm", "many", "4", "", "30", "", "", ""])
+    answers = iter(["", "Does it?", "none", "layernorm, rmsnorm", "many", "4", "eight", "8, 18", "", "30", "", "", ""])
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr(Console, "is_terminal", True)
     monkeypatch.setattr(Console, "input", lambda *_, **__: next(answers))
     assert command("init")[0] == 0
     made = load_study(tmp_path / "my-study.toml")
     assert (made.question, made.seeds, made.training.steps) == ("Does it?", (1, 2, 3, 4), 30)
+    assert made.design.looks == (4, 8, 18)
     assert made.variants == ("none", "layernorm", "rmsnorm")
 
 
@@ -115,6 +120,37 @@ def test_a_starter_shares_the_variance_of_four_variants(variants, seeds, metric,
     text = starter(**{**DEFAULTS, "variants": names, "seeds": seeds, "metric": metric})
     (criterion,) = parse_study(tomllib.loads(text)).criteria
     assert (criterion.variance, criterion.correction) == (variance, {"shared": "bonferroni", "own": "holm"}[variance])
+
+
+@given(st.integers(1, 40), st.integers(1, 5))
+@settings(max_examples=25, deadline=None)
+def test_a_starter_offers_looks_from_the_planned_seeds_on(seeds, variants):
+    names = ("layernorm", "rmsnorm", "layernorm-token", "sqrt-d", "rmsnorm-token")[:variants]
+    made = parse_study(tomllib.loads(starter(**{**DEFAULTS, "variants": names, "seeds": seeds})))
+    assert len(made.seeds) == seeds
+    if seeds < 3:
+        assert made.design is None
+        return
+    assert made.design.looks[0] == seeds
+    levels = Looks(made.design.looks, made.design.spending).levels(0.05)
+    assert levels[0] == pytest.approx(0.045)  # the planned seeds keep nearly all of it
+    # The last look closes the guard of failures.
+    assert seeds_for_margin(made.design, made.stability.margin, 0.05) <= made.design.looks[-1]
+    assert len(made.later_seeds()) == made.design.looks[-1] - seeds
+
+
+@pytest.mark.parametrize(("text", "looks"), [("10,18", (5, 10, 18)), ("9", (5, 9)), ("none", None)])
+def test_init_takes_looks(command, tmp_path, text, looks):
+    assert command("init", "mine.toml", "--looks", text)[0] == 0
+    design = load_study(tmp_path / "mine.toml").design
+    assert (None if design is None else design.looks) == looks
+
+
+@pytest.mark.parametrize(("text", "says"), [("ten", "as 10,18, or none"), ("10,8", "increasing"), ("4", "increasing")])
+def test_init_refuses_looks_that_are_none(command, text, says):
+    code, _, errors = command("init", "mine.toml", "--looks", text)
+    assert code == 2
+    assert says in errors
 
 
 def test_init_writes_a_table_for_every_setting_that_is_to_be_changed(command, tmp_path):

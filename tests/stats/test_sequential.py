@@ -5,6 +5,7 @@ import pytest
 from scipy import special, stats
 
 from ablationlab.core.errors import StatisticsError
+from ablationlab.stats import detectable_effect
 from ablationlab.stats.results import Spending
 from ablationlab.stats.sequential import Looks, chance_of_showing
 
@@ -29,7 +30,7 @@ def t_tests(deltas: np.ndarray, looks: Looks) -> np.ndarray:
     return np.stack([stats.ttest_1samp(deltas[:, :n], 0.0, axis=1).pvalue for n in looks.pairs], axis=1)
 
 
-@pytest.mark.parametrize("spending", ["obrien-fleming", "pocock"])
+@pytest.mark.parametrize("spending", ["obrien-fleming", "pocock", "front-loaded"])
 @pytest.mark.parametrize("pairs", [(5, 8, 12, 20), (3, 4, 6)])
 def test_with_few_pairs_exactly_alpha_is_spent_at_every_look(pairs: tuple[int, ...], spending: Spending) -> None:
     looks = Looks(pairs, spending)
@@ -50,7 +51,7 @@ def test_levels_for_known_variances_would_claim_too_much_with_few_pairs() -> Non
     assert (p <= normal).any(axis=1).mean() > exact  # t quantiles at the normal bounds' z
 
 
-@pytest.mark.parametrize("spending", ["obrien-fleming", "pocock"])
+@pytest.mark.parametrize("spending", ["obrien-fleming", "pocock", "front-loaded"])
 def test_the_sequential_p_is_at_most_alpha_exactly_where_a_bound_is_crossed(spending: Spending) -> None:
     looks = Looks((5, 8, 12), spending)
     p = t_tests(np.random.default_rng(3).normal(0.5, 1.0, size=(400, 12)), looks)
@@ -61,6 +62,27 @@ def test_the_sequential_p_is_at_most_alpha_exactly_where_a_bound_is_crossed(spen
                 value = looks.p_value(tuple(row[:look]))
                 assert value is not None
                 assert (value <= alpha * (1 + 1e-3)) == bool(np.any(row[:look] <= levels[:look] * (1 + 1e-3)))
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.7, 2.0])
+@pytest.mark.parametrize("spending", ["obrien-fleming", "pocock", "front-loaded"])
+def test_what_looks_show_and_the_seeds_they_take_are_those_of_simulated_studies(
+    spending: Spending, effect: float
+) -> None:
+    looks = Looks((5, 10, 18), spending)
+    p = t_tests(np.random.default_rng(6).normal(effect, 1.0, size=(40_000, 18)), looks)
+    crossed = np.cumsum(p <= looks.levels(0.05), axis=1) > 0
+    assert looks.shown_by(effect, 0.05) == pytest.approx(crossed.mean(axis=0), abs=0.01)
+    first = np.where(crossed.any(axis=1), crossed.argmax(axis=1), 2)
+    assert looks.expected_pairs(effect, 0.05)[-1] == pytest.approx(np.array(looks.pairs)[first].mean(), abs=0.1)
+
+
+def test_the_first_look_of_a_front_loaded_design_is_nearly_as_good_as_one_without_later_looks() -> None:
+    looks = Looks((5, 10, 18), "front-loaded")
+    for alpha in (0.05, 0.0125):
+        assert looks.seen_by(0, alpha, 0.8) == pytest.approx(detectable_effect(5, alpha=0.9 * alpha), rel=1e-3)
+        assert looks.seen_by(0, alpha, 0.8) < 1.04 * detectable_effect(5, alpha=alpha)
+    assert looks.seen_by(0, 1e-16, 0.8) is None  # beyond any effect
 
 
 def test_a_single_look_is_the_paired_t_test() -> None:

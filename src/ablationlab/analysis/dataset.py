@@ -107,7 +107,7 @@ class Dataset:
     *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *budget_unknown*: variants of
     which, or of the baseline, nothing says how long they trained. *again*: those that are the baseline again. *added*:
     variants that joined the study after it was sealed. *look*: the planned look, from 1, that these runs are; None where
-    they are none.
+    they are none. *own*: so many seeds train by themselves; without it, those of all looks.
     *doubts*: how far an arm's values may be off, all by the same amount. *brief*: compute only what decides, as simulations
     need it.
     """
@@ -147,6 +147,7 @@ class Dataset:
     added: frozenset[str] = frozenset()
     design: Design | None = None
     look: int | None = None
+    own: int | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     altered: Mapping[str, str] = field(default_factory=dict)
     doubts: Mapping[Arm, float] = field(default_factory=dict)

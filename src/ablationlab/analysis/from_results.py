@@ -105,6 +105,7 @@ def read_results(
         added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
         design=study.design,
         look=look,
+        own=len(Plan.read_sealed(results.folder / "plan.lock").study.seeds),
         doubts=sweep.doubts if sweep is not None else {},
         inputs=results.inputs,
         altered=altered,
@@ -113,14 +114,17 @@ def read_results(
 
 
 def _at_last_look(results: Results) -> Results:
-    """Without the runs of a look that was asked for, while none of them has ended: they are the last look's results."""
+    """Without the runs of a look that was asked for, until all of them have ended: they are the last look's results."""
     plan = results.plan
-    if plan is None or plan.study.design is None or not plan.looks or plan.amendments or plan.looks[-1].result.stop:
+    if plan is None or plan.study.design is None or _added_seeds(plan):
         return results
-    number = plan.looks[-1].result.number
-    if any(run.done for run in results.runs if plan.study.look_of(run.seed) > number):
+    begun = min((plan.study.look_of(run.seed) for run in results.runs if not run.done), default=1)
+    if begun == 1:
         return results
-    before = Plan.read_sealed(results.folder / "plan.lock").in_force(plan.looks[:-1], ())
+    before = Plan.read_sealed(results.folder / "plan.lock").in_force(
+        tuple(look for look in plan.looks if look.result.number < begun - 1),
+        tuple(amendment for amendment in plan.amendments if (amendment.look or 1) < begun),
+    )
     kept = {run.id for run in before.runs}
     return results.changed(plan=before, runs=tuple(run for run in results.runs if run.id in kept))
 
@@ -133,7 +137,8 @@ def _look(plan: Plan, results: Results) -> int | None:
 
 
 def _added_seeds(plan: Plan) -> tuple[int, ...]:
-    return tuple(seed for amendment in plan.amendments for seed in amendment.seeds)
+    """Those that no look has."""
+    return tuple(seed for amendment in plan.amendments if amendment.look is None for seed in amendment.seeds)
 
 
 def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
@@ -286,9 +291,7 @@ def _of_design(plan: Plan, results: Results) -> list[Deviation]:
             deviations.append(_deviation(DeviationCode.OFF_TARGET, regime, **found, **tried))
     for amendment in plan.amendments:
         details = {"date": amendment.created[:10], "reason": amendment.reason}
-        if amendment.look is not None:
-            deviations.append(_deviation(DeviationCode.CONTINUED, "design", look=amendment.look, **details))
-        if amendment.seeds:
+        if amendment.seeds and amendment.look is None:
             deviations.append(_deviation(DeviationCode.EXTENDED, "seeds", seeds=list(amendment.seeds), **details))
         if amendment.variants:
             names = list(amendment.variants)
@@ -299,9 +302,12 @@ def _of_design(plan: Plan, results: Results) -> list[Deviation]:
 def _of_runs(plan: Plan, results: Results) -> list[Deviation]:
     """Runs that are missing, extra, diverged, or made in another environment than the plan was sealed in."""
     folders = sorted(path.parent.name for path in (results.folder / "runs").glob("*/run.json"))
+    asked = {
+        run.id for run in Plan.read_with_seal(results.folder / "plan.lock")[0].runs
+    }  # those of an unfinished look, too
     runs = {
         DeviationCode.MISSING_RUNS: [run.id for run in results.runs if not run.done],
-        DeviationCode.EXTRA_RUNS: [name for name in folders if results.run(name) is None],
+        DeviationCode.EXTRA_RUNS: [name for name in folders if name not in asked],
         DeviationCode.DIVERGED_RUNS: [run.id for run in results.runs if run.state == "diverged"],
     }
     deviations = [_deviation(code, "runs", planned=len(plan.runs), runs=names) for code, names in runs.items() if names]

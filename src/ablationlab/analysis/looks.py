@@ -68,18 +68,26 @@ def at_look(dataset: Dataset, comparison: Comparison, shared: Shared) -> Compari
     )
     equivalence = comparison.equivalence
     # Two one-sided tests at alpha each: the levels of a two-sided design at 2 alpha, halved.
-    level = float(looks.levels(2 * alpha)[here]) / 2
+    one_sided = [float(level) / 2 for level in looks.levels(2 * alpha)]
     if equivalence is not None:
-        equivalence = paired_tost(deltas, smallest_effect=equivalence.bounds, alpha=level)
+        equivalence = paired_tost(deltas, smallest_effect=equivalence.bounds, alpha=one_sided[here])
     ratios = dict(comparison.ratios)
     # Early levels are so small that the interval of a log difference may leave the range of exp; it has no ratio then.
     if comparison.transform == "log" and all(abs(end or 0.0) < _LARGEST_LOG for end in (interval.low, interval.high)):
         ratios[INTERVAL] = as_ratio(interval.estimate, interval.low, interval.high)
-    comparison = with_claims(comparison.model_copy(update={"test": TEST}), equivalence=level)
-    if comparison.cost is not None:  # a guard is looked at as often
-        low, high = costs_of(comparison).own.bounds(1 - float(looks.levels(alpha)[here]))
+    comparison = with_claims(comparison.model_copy(update={"test": TEST}), equivalence=one_sided[here])
+    if comparison.cost is not None:  # a guard is looked at as often; what an earlier look showed stays shown
+        so_far = [costs_of(before) for before in _by_look(dataset, looks, comparison, shared)]
+        bounds = [costs.own.bounds(1 - float(level)) for costs, level in zip(so_far, looks.levels(alpha), strict=False)]
+        low, high = (
+            end if here_too is not None else None for end, here_too in zip(_in_all(bounds), bounds[-1], strict=True)
+        )
+        same = not comparison.cost.lost and not comparison.cost.lost_by_reference
+        same &= any(
+            costs.same(comparison.smallest_effect, alpha=level) for costs, level in zip(so_far, one_sided, strict=False)
+        )
         comparison = comparison.model_copy(
-            update={"cost": comparison.cost.model_copy(update={"low": low, "high": high})}
+            update={"cost": comparison.cost.model_copy(update={"low": low, "high": high, "same": same})}
         )
     return comparison.model_copy(
         update={
@@ -104,15 +112,20 @@ def deciding_at_look(dataset: Dataset, comparison: Comparison, shared: Shared) -
     looks, level = _looks(dataset.design), comparison.deciding.level
     levels = looks.levels(complement(level))
     last = interval_at(comparison, float(levels[dataset.look - 1]))
-    lows, highs = [], []
-    for so_far, spent in zip(_by_look(dataset, looks, comparison, shared), levels, strict=False):
-        interval = interval_at(so_far, float(spent)) if so_far.pairs else last
-        if interval.low is not None and interval.high is not None:
-            lows.append(interval.low)
-            highs.append(interval.high)
-    low, high = (max(lows), min(highs)) if lows and max(lows) <= min(highs) else (last.low, last.high)
+    found = [
+        interval_at(so_far, float(spent)) if so_far.pairs else last
+        for so_far, spent in zip(_by_look(dataset, looks, comparison, shared), levels, strict=False)
+    ]
+    low, high = _in_all([(interval.low, interval.high) for interval in found])
     interval = Interval(INTERVAL, level, last.estimate, low, high, last.n, exact=True, status=last.status)
     return comparison.model_copy(update={"deciding": interval})
+
+
+def _in_all(intervals: Sequence[tuple[float | None, float | None]]) -> tuple[float | None, float | None]:
+    """What lies in the intervals of all looks; where nothing does, the last one."""
+    lows, highs = ([end for end in ends if end is not None] for ends in zip(*intervals, strict=True))
+    low, high = max(lows, default=None), min(highs, default=None)
+    return intervals[-1] if low is not None and high is not None and low > high else (low, high)
 
 
 def look_result(dataset: Dataset, comparisons: Sequence[Comparison]) -> LookResult | None:
@@ -122,12 +135,15 @@ def look_result(dataset: Dataset, comparisons: Sequence[Comparison]) -> LookResu
     findings = [
         _finding(dataset, dataset.design, comparison) for comparison in comparisons if comparison.role == "primary"
     ]
-    last = dataset.look == len(dataset.design.looks)
+    looks = dataset.design.looks
+    seeds = looks[dataset.look - 1]
     return LookResult(
         number=dataset.look,
-        of=len(dataset.design.looks),
-        seeds=dataset.design.looks[dataset.look - 1],
-        stop=last or (bool(findings) and all(finding.finding != "undecided" for finding in findings)),
+        of=len(looks),
+        seeds=seeds,
+        later=looks[dataset.look :],
+        stop=seeds >= (dataset.own or looks[-1])
+        or (bool(findings) and all(finding.finding != "undecided" for finding in findings)),
         findings=tuple(findings),
     )
 

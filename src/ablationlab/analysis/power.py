@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from typing import Final, Literal
 
 from ablationlab.analysis.comparisons import PlannedComparison, chains_of, planned_comparisons
 from ablationlab.analysis.dataset import Arm, Dataset
+from ablationlab.analysis.stability import seeds_for_margin
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.format import number, setting
 from ablationlab.core.grouping import grouped
@@ -23,14 +24,15 @@ from ablationlab.records.settings import TUNED, Criterion, Study, registered_alp
 from ablationlab.stats import (
     detectable_effect,
     items_needed,
+    paired_t_power,
     pairs_needed,
     pairs_to_decide,
     sign_flip_floor,
     tost_pairs_needed,
 )
 from ablationlab.stats.costs import shared_sd
-from ablationlab.stats.failures import pairs_without_failure
 from ablationlab.stats.families import planned_levels
+from ablationlab.stats.sequential import Looks
 from ablationlab.study.checks import SIGN_TESTS
 from ablationlab.study.trainers import metrics_of
 
@@ -128,7 +130,7 @@ class PlannedPower:
     """One registered comparison: *alpha* is what its test must stay below, after the correction, in the worst case.
 
     *effect*: the smallest effect, or a guard's margin. *arms*: so many share their variance. *doubt*: what the pilot's fitted
-    best rates may be off.
+    best rates may be off. *looks*: those of the study's design.
     """
 
     comparison: PlannedComparison
@@ -140,6 +142,7 @@ class PlannedPower:
     sd_from: str
     items: int | None
     doubt: float = 0.0
+    looks: Looks | None = None
 
     @property
     def detectable(self) -> float | None:
@@ -147,10 +150,33 @@ class PlannedPower:
         return self.seen_by(self.pairs)
 
     def seen_by(self, pairs: int) -> float | None:
-        """What so many seeds see."""
-        if pairs < 2 or not can_show(self.comparison.criterion.test, pairs, self.alpha):
+        """What so many seeds see; of a look with those before it, but not of arms that share a variance: they see more."""
+        if self.looks is not None and pairs in self.looks.pairs and self.arms == 1:
+            return self.looks.seen_by(self.looks.pairs.index(pairs), self.alpha, POWER)
+        alpha = self.level(pairs)
+        if pairs < 2 or not can_show(self.comparison.criterion.test, pairs, alpha):
             return None
-        return detectable_effect(pairs, power=POWER, alpha=self.alpha, arms=self.arms)
+        return detectable_effect(pairs, power=POWER, alpha=alpha, arms=self.arms)
+
+    def level(self, pairs: int) -> float:
+        """What p must reach with so many seeds: at a look, or without looks."""
+        if self.looks is None or pairs not in self.looks.pairs:
+            return self.alpha
+        return float(self.looks.levels(self.alpha)[self.looks.pairs.index(pairs)])
+
+    def expected(self, effect: float) -> tuple[float, ...]:
+        """Seeds on average, if each look is the last and an earlier one ends the study where it shows a difference.
+
+        *effect*: in SDs of the deltas. Of arms that share a variance no more than one look shows counts: they take fewer.
+        """
+        assert self.looks is not None
+        if self.arms == 1 or not effect:
+            return tuple(self.looks.expected_pairs(effect, self.alpha).tolist())
+        seeds, shown = [float(self.looks.pairs[0])], 0.0
+        for n, more in pairwise(self.looks.pairs):
+            shown = max(shown, paired_t_power(effect, n, alpha=self.level(n), arms=self.arms))
+            seeds.append(seeds[-1] + (more - n) * (1 - shown))
+        return tuple(seeds)
 
     @property
     def seen(self) -> float | None:
@@ -198,7 +224,7 @@ class StudyPower:
     study: Study
     metrics: Mapping[str, Metric]
     rows: tuple[PlannedPower, ...]
-    failures: int
+    failures: int | None
     notes: tuple[str, ...]
 
 
@@ -227,7 +253,7 @@ def power_plans(
     alphas = _alphas(asked)
     rows = [_row(planned, alphas[planned.id], study, pilot, sd, discordance) for planned in asked]
     notes += _about_rows(rows)
-    failures = pairs_without_failure(study.stability.margin, alpha=registered_alpha(study.criteria) / 2)
+    failures = seeds_for_margin(study.design, study.stability.margin, registered_alpha(study.criteria))
     return StudyPower(study, metrics, tuple(rows), failures, tuple(dict.fromkeys(notes)))
 
 
@@ -284,6 +310,7 @@ def _row(
         sd_from=source,
         items=_items(planned, effect, discordance, alpha),
         doubt=doubt,
+        looks=None if study.design is None else Looks(study.design.looks, study.design.spending),
     )
 
 

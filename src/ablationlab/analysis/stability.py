@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final, Literal
 
-import numpy as np
-
 from ablationlab.analysis.dataset import Absent, Dataset, Value, absent, value_or_absent
 from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
@@ -31,7 +29,7 @@ from ablationlab.records.metrics import FROM_CURVES
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Divergence, MetricFailure, Result, RunRecord
-from ablationlab.records.settings import SWEEP, TUNED, Stability
+from ablationlab.records.settings import SWEEP, TUNED, Design, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats._common import complement
 from ablationlab.stats.failures import failure_bound, paired_survival, pairs_without_failure, survival_curve
@@ -52,6 +50,8 @@ CURVE_MEASURES: Final = (*FROM_CURVES, "mean_gradient_norm")
 Pairing = Literal["always", "if-shared", "never"]
 #: Per seed, over all rates of a sweep.
 UNSTABLE_SHARE: Final = "unstable_share"
+#: A first look may spend next to nothing, and no bound has such a level.
+_LEAST: Final = 1e-9
 UNSTABLE: Final = frozenset({Instability.DIVERGED, Instability.ENDED_WORSE, Instability.SPIKED})
 
 
@@ -149,12 +149,13 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
     """All of it; None where nothing is known of the runs' course (a table of values)."""
     if not dataset.runs:
         return None
-    alpha = spent_at_look(dataset)
+    alpha, margin_alpha = spent_at_look(dataset)
     return StabilityAnalysis(
         threshold=dataset.stability.spike_score,
         alpha=alpha,
         margin=dataset.stability.margin,
-        seeds_for_margin=pairs_without_failure(dataset.stability.margin, alpha=alpha / 2) if alpha >= 1e-9 else None,
+        margin_alpha=margin_alpha,
+        seeds_for_margin=seeds_for_margin(dataset.design, dataset.stability.margin, dataset.alpha, dataset.look or 1),
         smoothness=dataset.stability.smoothness,
         runs=dataset.runs,
         rates=usable_rates(dataset.sweep, dataset.variants),
@@ -169,6 +170,7 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
                 pairing=_pairing(dataset.source, dataset.unpaired),
                 failures=dataset.stability.failures,
                 alpha=alpha,
+                margin_alpha=margin_alpha,
                 swept=swept_places(comparisons, dataset.baseline),
                 sealed=frozenset(dataset.variants) - dataset.added if dataset.registered else frozenset(),
             ).answered(dataset.runs)
@@ -220,16 +222,40 @@ def survival(
     return tuple(arms)
 
 
-def spent_at_look(dataset: Dataset) -> float:
-    """What tests of stability may spend here: the registered alpha, or at a planned look what its design spends there.
+def spent_at_look(dataset: Dataset) -> tuple[float, float | None]:
+    """What tests of stability may spend here, and what the bound on failures: the registered alpha, or at a planned look what
+    its design spends there. The bound is None where no study without a failure would keep the margin.
 
     The looks together spend alpha, whatever the tests have in common (Bonferroni): exact levels as for Student's t do not
-    exist for counts.
+    exist for counts. What a look cannot use, the next one has.
     """
     if dataset.design is None or dataset.look is None:
-        return dataset.alpha
-    spent = np.diff(Looks(dataset.design.looks, dataset.design.spending).spent(dataset.alpha), prepend=0.0)
-    return float(spent[dataset.look - 1])
+        return dataset.alpha, dataset.alpha
+    looks, here = Looks(dataset.design.looks, dataset.design.spending), dataset.look - 1
+    tests = looks.usable(dataset.alpha, lambda n, level: 2.0 ** (1 - n) <= level)  # McNemar's smallest p
+    bound = margin_levels(dataset.design, dataset.stability.margin, dataset.alpha)[here]
+    return tests[here][0], bound[0] if bound[1] else None
+
+
+def margin_levels(design: Design, margin: float, alpha: float) -> tuple[tuple[float, bool], ...]:
+    """At each look the level of the bound on failures, and whether it is asked there."""
+
+    def able(n: int, level: float) -> bool:
+        return level >= _LEAST and pairs_without_failure(margin, alpha=level / 2) <= n
+
+    return Looks(design.looks, design.spending).usable(alpha, able)
+
+
+def seeds_for_margin(design: Design | None, margin: float, alpha: float, look: int = 1) -> int | None:
+    """So many seeds without a failure keep the margin: those of a look, from *look* on, where there are any."""
+    if design is not None:
+        levels = margin_levels(design, margin, alpha)
+        planned = [
+            n for n, (_, asked) in zip(design.looks, levels, strict=True) if asked and n >= design.looks[look - 1]
+        ]
+        if planned:
+            return planned[0]
+    return pairs_without_failure(margin, alpha=alpha / 2) if alpha >= _LEAST else None
 
 
 @dataclass(frozen=True)
@@ -246,9 +272,9 @@ class Contrasts:
 class StabilityQuestion:
     """What is asked about the stability of runs.
 
-    *pairs*: variant and reference. *seeds*: those promised, by regime. *swept*: registered comparisons over a sweep, which
-    are places too. *sealed*: variants of a registered study; what joins it later is corrected for every place, and no place
-    of theirs.
+    *pairs*: variant and reference. *seeds*: those promised, by regime. *margin_alpha*: of the bound on failures. *swept*:
+    registered comparisons over a sweep, which are places too. *sealed*: variants of a registered study; what joins it later
+    is corrected for every place, and no place of theirs.
     """
 
     regimes: Sequence[str]
@@ -259,6 +285,7 @@ class StabilityQuestion:
     pairing: Pairing
     failures: Collection[str]
     alpha: float
+    margin_alpha: float | None
     swept: int
     sealed: Collection[str]
 
@@ -374,8 +401,9 @@ class StabilityQuestion:
             outcome=outcome,
             caveats=tuple(_caveats(gain, len(promised))) if test == "mcnemar" else (),
         )
-        bounded = tested is not None and gain.n and self.alpha >= 1e-9
-        return replace(made, worst=_worst(made, self.alpha)) if bounded else made
+        if tested is None or not gain.n or self.margin_alpha is None or self.margin_alpha < _LEAST:
+            return made
+        return replace(made, worst=_worst(made, self.margin_alpha))
 
 
 def swept_places(comparisons: Sequence[Comparison], baseline: str) -> int:

@@ -340,7 +340,6 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     DeviationCode.ADDED_VARIANTS: (
         "Added on {date}, after the plan was sealed: {variants:list} ({reason}). They are exploratory."
     ),
-    DeviationCode.CONTINUED: "Continued on {date} to planned look {look} although the study had stopped ({reason}).",
     DeviationCode.OFF_TARGET: (
         "Calibration of regime {about} found no value of {setting} at which about {target:percent} of the baselines break: "
         "at {value:number}, the nearest, {broken} of {seeds} broke on separate seeds."

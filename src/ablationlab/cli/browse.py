@@ -42,6 +42,13 @@ def init(
         ),
     ] = (),
     seeds: Annotated[int | None, Parameter(validator=Number(gte=1), help="How many seeds. Default: 5.")] = None,
+    looks: Annotated[
+        str | None,
+        Parameter(
+            help="Numbers of seeds, as 10,18, up to which `ablationlab extend` may go on and stay registered; or none. "
+            "Default: twice the seeds, and what closes the guard of failures."
+        ),
+    ] = None,
     corpus: Annotated[
         str | None, Parameter(help="A named text (`ablationlab data list`) or a file. Default: tiny-shakespeare.")
     ] = None,
@@ -59,7 +66,7 @@ def init(
     Also writes study.schema.json, with which editors complete and check the file. Existing files are not overwritten.
     """
     from ablationlab.records.settings import looks_like_path
-    from ablationlab.study.starter import DEFAULTS, starter, write_starter
+    from ablationlab.study.starter import DEFAULTS, default_looks, starter, write_starter
 
     given: dict[str, Any] = {
         "name": name or (file.stem if file is not None else None),
@@ -67,6 +74,7 @@ def init(
         "baseline": baseline,
         "variants": variants or None,
         "seeds": seeds,
+        "looks": looks,
         "corpus": corpus,
         "steps": steps,
         "lr": lr,
@@ -76,10 +84,11 @@ def init(
     printer = Printer()
     asks = sys.stdin.isatty() and printer.console.is_terminal
     defaults = DEFAULTS | ({"question": f"Does {' or '.join(variants)} help?"} if variants else {})
-    answers = {
-        key: value if value is not None else _asked(printer, key, defaults[key]) if asks else defaults[key]
-        for key, value in given.items()
-    }
+    answers: dict[str, Any] = {}
+    for key, value in given.items():
+        default = _listed(default_looks(answers["seeds"])) if key == "looks" else defaults[key]
+        answers[key] = value if value is not None else _asked(printer, key, default) if asks else default
+    answers["looks"] = _numbers(answers["looks"])
     target = file if file is not None else Path(f"{answers['name']}.toml")
     if looks_like_path(answers["corpus"]) and target.parent != Path():  # typed here, read there
         answers["corpus"] = os.path.relpath(user_path(answers["corpus"]), target.parent)
@@ -89,6 +98,18 @@ def init(
     printer.command("Cost and runs:", f"ablationlab plan {target}")
     printer.command("Start:", f"ablationlab run {target}")
     return 0
+
+
+def _listed(looks: tuple[int, ...]) -> str:
+    return " ".join(map(str, looks)) or "none"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Later looks as a command line gives them: 10,18, or none."""
+    words = [] if text.strip() == "none" else text.replace(",", " ").split()
+    if any(not word.isdecimal() for word in words):
+        raise AblationLabError(f"--looks {text!r}: give numbers of seeds, as 10,18, or none")
+    return tuple(map(int, words))
 
 
 def _asked(printer: Printer, key: str, default: Any) -> Any:
@@ -103,8 +124,10 @@ def _asked(printer: Printer, key: str, default: Any) -> Any:
         if isinstance(default, tuple):
             return tuple(answer.replace(",", " ").split())
         try:
+            if key == "looks":
+                _numbers(answer)
             return type(default)(answer)
-        except ValueError:
+        except (ValueError, AblationLabError):
             printer.text(f"  {answer!r} is not a number")
 
 

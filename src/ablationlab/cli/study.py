@@ -287,9 +287,9 @@ def extend(
 ) -> int:
     """Add seeds or variants to a sealed study, and analyze it again; everything trained and scored is reused.
 
-    plan.lock stays as it is; amendments/ keeps what was added, when and why. The next look of a [design] is a planned look.
-    Anything else is exploratory wherever its verdict is printed, because adding runs after seeing results makes false claims
-    more likely.
+    plan.lock stays as it is; amendments/ keeps what was added, when and why. Without --seeds and --variants, the next look of
+    the [design] is taken: that stays registered. Anything else is exploratory wherever its verdict is printed, because adding
+    runs after seeing results makes false claims more likely.
     """
     from ablationlab import pipeline
     from ablationlab.study.places import find_results

@@ -137,7 +137,6 @@ class DeviationCode(StrEnum):
     NOT_A_LOOK = "not-a-look"
     EXTENDED = "extended"
     ADDED_VARIANTS = "added-variants"
-    CONTINUED = "continued"
     OFF_TARGET = "off-target"  # a calibrated regime that breaks no share of baselines near the one asked for
 
 
@@ -667,14 +666,16 @@ class StabilityAnalysis(StoredValue):
 
     *gains* count every unstable run, *parts* runs that failed worse. *places*: sealed variants x regimes x registered
     failures, and registered comparisons over a sweep; a difference is shown if its p times this number is at most
-    *alpha*. *margin*: the share of runs by which a variant may fail more often and still be no less stable.
-    *seeds_for_margin*: so many seeds without a failure show that the margin is kept. *smoothness*: the registered measures.
+    *alpha*. *margin*: the share of runs by which a variant may fail more often and still be no less stable; *margin_alpha*:
+    the level of that bound, null at a look that does not ask. *seeds_for_margin*: so many seeds without a failure show that
+    the margin is kept, at a planned look. *smoothness*: the registered measures.
     *survival*: arms of regimes in which a run diverged, where its step is known.
     """
 
     threshold: float
     alpha: float = 0.05
     margin: float = 0.2
+    margin_alpha: float | None = 0.05
     seeds_for_margin: int | None = None
     places: int = 1
     smoothness: tuple[str, ...] = ()
@@ -993,7 +994,7 @@ class Analysis(SealedRecord):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
-    VERSION: ClassVar[int] = 8
+    VERSION: ClassVar[int] = 9
     MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     question: str

@@ -422,12 +422,14 @@ class LookFinding(StoredValue):
 
 
 class LookResult(StoredValue):
-    """What a planned look saw. ``stop``: every variant is decided, or it was the last look."""
+    """What a planned look saw. ``stop``: every variant is decided, or the study's own seeds are trained. ``later``: the
+    seeds of the looks that are left."""
 
     number: int
     of: int
     seeds: int
     stop: bool
+    later: tuple[int, ...] = ()
     findings: tuple[LookFinding, ...]
 
 
@@ -454,7 +456,8 @@ class Registration(SealedRecord):
 class Amendment(SealedRecord):
     """amendments/<number>.json: runs that were added after the plan was sealed.
 
-    ``look``: the planned look that they complete although the study had stopped before it; None for runs that no design has.
+    ``look``: the planned look that they complete, after the study had stopped; None for runs that no design has. ``seeds``:
+    those that plan.lock does not have.
     """
 
     KIND: ClassVar[str] = "amendment"
@@ -659,6 +662,12 @@ class Plan(Record):
                 "amendments": amendments,
             }
         )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the study stopped at the last look that it was asked for: nothing more trains by itself."""
+        asked = max((amendment.look or 0 for amendment in self.amendments), default=0)
+        return bool(self.looks) and self.looks[-1].result.stop and self.looks[-1].result.number >= asked
 
     @property
     def corpus(self) -> Corpus:

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, pairwise, product
+from itertools import chain, count, islice, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
@@ -707,12 +707,13 @@ class Regime(Frozen):
 class Design(Frozen):
     """Looks at the primary criteria while the seeds come in: after so many of them, in the study's order.
 
-    At each look alpha is spent by ``spending``; the study stops when every variant is decided. ``futility``: a variant whose
-    chance of being decided by the last look is below it counts as decided too (0: never).
+    At each look alpha is spent by ``spending``; the study stops when every variant is decided, or its seeds are trained.
+    `ablationlab extend` takes the looks beyond them. ``futility``: a variant whose chance of being decided by the last look
+    is below it counts as decided too (0: never).
     """
 
     looks: Annotated[tuple[Annotated[int, Field(ge=3)], ...], Field(min_length=2)]
-    """Numbers of seeds after which the study is analyzed."""
+    """Numbers of seeds after which the study is analyzed. One is all of `seeds`; larger ones are for `ablationlab extend`."""
     spending: Spending = "obrien-fleming"
     """How alpha is divided among the looks."""
     futility: Annotated[float, Field(ge=0, lt=1)] = 0.05
@@ -1376,6 +1377,15 @@ class Study(Frozen):
         assert self.sweep is not None
         assert self.sweep.finer is not None
         return self.changed(sweep=self.sweep.changed(finer=self.sweep.finer.changed(found=dict(found))))
+
+    def later_seeds(self) -> tuple[int, ...]:
+        """The seeds of looks beyond the study's own: the numbers above them that nothing else uses."""
+        if self.design is None:
+            return ()
+        calibrated = [regime.calibrate.seeds for regime in self.regimes.values() if regime.calibrate is not None]
+        taken = set(self.evaluation.gate_seeds).union(*calibrated)
+        free = (seed for seed in count(max(self.seeds) + 1) if seed not in taken)
+        return tuple(islice(free, max(0, self.design.looks[-1] - len(self.seeds))))
 
     def look_of(self, seed: int) -> int:
         """The look, from 1, that first counts a seed; 1 without a design, and for seeds that no look compares."""

@@ -141,6 +141,11 @@ class VariantVerdict(StoredValue):
     left_out: int = 0
     without: tuple[WithoutSeed, ...] = ()
 
+    @property
+    def waits(self) -> bool:
+        """Whether seeds are what an undecided answer lacks."""
+        return self.answer == Answer.UNDECIDED and bool(self.lacks) and {Lack.SEEDS, Lack.SIZE}.issuperset(self.lacks)
+
 
 class HypothesisVerdict(StoredValue):
     """One of the study's hypotheses, judged by the answers; *evidence* are ids of comparisons and of stability gains."""
@@ -157,7 +162,7 @@ class Verdict(SealedRecord):
     """verdict.json."""
 
     KIND: ClassVar[str] = "verdict"
-    VERSION: ClassVar[int] = 7
+    VERSION: ClassVar[int] = 8
     MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     source_hash: str
@@ -165,3 +170,4 @@ class Verdict(SealedRecord):
     primary: str | None
     verdicts: tuple[VariantVerdict, ...]
     hypotheses: dict[str, HypothesisVerdict]
+    next_look: int | None = None  # seeds of the next planned look, where an answer waits for seeds or a guard is open

@@ -14,15 +14,13 @@ from typing import Final
 from ablationlab.core.format import DASH, Difference, count, difference, level, number, p_value, setting
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import Metric, metric_name
-from ablationlab.records.verdict import FAILURES, Answer, Guard, Lack, Standing, VariantVerdict, Verdict
+from ablationlab.records.verdict import FAILURES, Answer, Guard, Standing, VariantVerdict, Verdict
 from ablationlab.report.slots import NOTHING, Scale, Slot
 
 #: An estimate has so many digits.
 DIGITS: Final = 3
 #: Beyond ten times the seeds at hand.
 TOO_CLOSE: Final = "too close"
-#: What more seeds can mend.
-_BY_SEEDS: Final = {Lack.SEEDS, Lack.SIZE}
 
 
 @dataclass(frozen=True)
@@ -319,17 +317,12 @@ def _closed_by(analysis: Analysis, guard: Guard) -> Slot:
     )
 
 
-def waits(judged: VariantVerdict) -> bool:
-    """Whether seeds are what an undecided answer lacks."""
-    return judged.answer == Answer.UNDECIDED and bool(judged.lacks) and _BY_SEEDS.issuperset(judged.lacks)
-
-
 def _decided_by(analysis: Analysis, judged: VariantVerdict) -> Slot:
     """Of an undecided answer, the seeds that would decide it with 80 % power."""
     found: tuple[int, Power] | None = next(
         ((place, power) for place, power in enumerate(analysis.power) if power.comparison == judged.comparison), None
     )
-    if not waits(judged) or found is None:
+    if not judged.waits or found is None:
         return NOTHING
     place, power = found
     at = f"analysis.json#/power/{place}/decided_by"

@@ -98,9 +98,7 @@ def interim_rows(results: Results) -> list[dict[str, str]]:
 def look_pending(results: Results) -> bool:
     """Whether a planned look is still to be taken, so that runs may follow those that are planned now."""
     plan = results.plan
-    if plan is None or plan.study.design is None:
-        return False
-    return len(plan.looks) < len(plan.study.design.looks) and not any(look.result.stop for look in plan.looks)
+    return plan is not None and plan.study.design is not None and not plan.stopped
 
 
 def interim_note(results: Results) -> str:
@@ -114,6 +112,7 @@ def interim_note(results: Results) -> str:
         return f"The registered test is made once, when every run has ended. {why}"
     if not look_pending(results):
         return f"The last planned look was taken. {why}"
-    design, taken = plan.study.design, len(plan.looks)
-    look, seeds = f"Look {taken + 1} of {len(design.looks)}", several(design.looks[taken], "seed")
+    looks, asked = plan.study.design.looks, len(plan.study.seeds)
+    number, end = next((n, end) for n, end in enumerate(looks, start=1) if end >= asked)
+    look, seeds = f"Look {number} of {len(looks)}", several(end, "seed")
     return f"{look} comes when {seeds} of every arm have ended; nothing is tested before. {why}"

@@ -45,7 +45,7 @@ class AnswerGroup:
 @dataclass(frozen=True)
 class StudyReport:
     """*effects*: every comparison. *answers*: those that the rules answered, by regime, the best first; registered ones
-    alone where there are any. *contrasts*: other registered comparisons of the primary metric. *sure*, *fair* and the rest
+    alone where there are any. *next_look*: seeds of the planned look that an answer waits for. *contrasts*: other registered comparisons of the primary metric. *sure*, *fair* and the rest
     are clauses.
     """
 
@@ -67,6 +67,7 @@ class StudyReport:
     fair: tuple[Statement, ...]
     hypotheses: tuple[Statement, ...]
     deviations: tuple[Statement, ...]
+    next_look: Slot | None = None
 
     @cached_property
     def groups(self) -> tuple[AnswerGroup, ...]:
@@ -100,6 +101,8 @@ class StudyReport:
             yield from row.slots()
         for statement in self.statements():
             yield from (slot for slot in statement.slots.values() if slot.at)
+        if self.next_look is not None:
+            yield self.next_look
 
 
 def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) -> StudyReport:
@@ -153,6 +156,7 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
             )
             for place, known in enumerate(analysis.deviations)
         ),
+        next_look=None if verdict.next_look is None else _n(verdict.next_look, "verdict.json#/next_look"),
     )
 
 

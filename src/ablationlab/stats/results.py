@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 Status = Literal["ok", "too-few-pairs", "degenerate", "unbounded"]
 Transform = Literal["identity", "log"]
 #: How a sequential design spends alpha over its looks.
-Spending = Literal["obrien-fleming", "pocock"]
+Spending = Literal["obrien-fleming", "pocock", "front-loaded"]
 
 
 class StatisticalResult:

@@ -5,6 +5,7 @@ that may be spent once the share s = n_k / n_K of the pairs is in,
 
     O'Brien-Fleming    a(s) = 4 - 4 Phi(z / sqrt(s)),  z = Phi^-1(1 - alpha / 4)    almost nothing early
     Pocock             a(s) = alpha ln(1 + (e - 1) s)                               about evenly
+    front-loaded       a(s) = alpha (0.9 + 0.1 (s - s_1) / (1 - s_1))               0.9 alpha at the first look
 
 and choose a level l_k for each look such that, under the null,
 
@@ -23,10 +24,15 @@ The p-value of the whole procedure is the smallest alpha at which some look so f
 reason for stopping, so Holm's correction over variants applies to it as to any p-value (Ye et al. 2013). The interval that
 goes with it is the t-interval of level 1 - l_k (a *repeated interval*, Jennison and Turnbull 1989): all K of them together
 cover the true mean with probability 1 - alpha, so the one at which the study stopped does, too.
+
+Where the true mean is d SDs, the chain's mass at look k is that under the null times the likelihood ratio of t alone,
+noncentral to central: t_k is sufficient for d among t_1 .. t_k (Hall, Wijsman and Ghosh 1965). So one grid gives the power of
+every d.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -34,6 +40,7 @@ from typing import Final
 
 import numpy as np
 from scipy import special
+from scipy.optimize import brentq
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, fraction
@@ -43,6 +50,10 @@ from ablationlab.stats.results import Spending
 _EDGES: Final[FloatArray] = np.arange(0.0, 8.5001, 0.05)
 #: Nodes of the integral over b.
 _NODES: Final = 48
+#: Share of alpha that a front-loaded design spends at its first look.
+FIRST: Final = 0.9
+#: No true mean beyond so many SDs is looked for.
+_LARGEST: Final = 1e3
 #: Values of alpha between which a p-value is interpolated.
 _ALPHAS: Final[FloatArray] = np.concatenate([np.geomspace(1e-12, 0.5, 240)[:-1], np.linspace(0.5, 1 - 1e-9, 40)])
 
@@ -65,11 +76,49 @@ class Looks:
         share = np.array(self.pairs) / self.pairs[-1]
         if self.spending == "pocock":
             return np.asarray(alpha * np.log1p((np.e - 1) * share))
+        if self.spending == "front-loaded":
+            rest = (share - share[0]) / (1 - share[0]) if len(share) > 1 else np.ones(1)
+            return np.asarray(alpha * (FIRST + (1 - FIRST) * rest))
         return np.asarray(4 * special.ndtr(special.ndtri(alpha / 4) / np.sqrt(share)))
 
     def levels(self, alpha: float) -> FloatArray:
         """l_k: at look k a difference is shown where the p-value of the paired t-test is at most this."""
         return _levels(self, alpha)
+
+    def usable(self, alpha: float, able: Callable[[int, float], bool]) -> tuple[tuple[float, bool], ...]:
+        """What a claim without exact levels may spend at each look, and whether it is *able* to use it with so many pairs.
+
+        What it cannot use is left to the next look, so all looks together spend alpha at most (Bonferroni).
+        """
+        found, left = [], 0.0
+        for n, share in zip(self.pairs, np.diff(self.spent(alpha), prepend=0.0), strict=True):
+            left += float(share)
+            found.append((left, able(n, left)))
+            left *= not found[-1][1]
+        return tuple(found)
+
+    def shown_by(self, effect: float, alpha: float) -> FloatArray:
+        """P(a difference is shown by look k), whichever its sign, where the true mean is *effect* SDs."""
+        levels, shown = self.levels(alpha), []
+        mass = 2 * np.diff(special.ndtr(_EDGES))
+        for n, level, transition in zip(self.pairs, levels, (*_transitions(self.pairs), None), strict=True):
+            inside = _without(mass, -special.ndtri(level / 2))
+            shown.append(1 - float(inside @ _likelihood_ratio(n, effect)))
+            if transition is not None:
+                tails = inside @ transition
+                mass = tails[:-1] - tails[1:]
+        return np.maximum.accumulate(np.clip(shown, 0.0, 1.0))
+
+    def seen_by(self, look: int, alpha: float, power: float) -> float | None:
+        """The true mean, in SDs, that is shown by this look (from 0) with this power; None beyond 1,000."""
+        if self.shown_by(_LARGEST, alpha)[look] < power:
+            return None
+        return float(brentq(lambda d: self.shown_by(d, alpha)[look] - power, 0.0, _LARGEST, xtol=1e-4))
+
+    def expected_pairs(self, effect: float, alpha: float) -> FloatArray:
+        """Pairs of a study that ends at look k at the latest, and before it where a difference is shown."""
+        more = np.diff(self.pairs) * (1 - self.shown_by(effect, alpha)[:-1])
+        return np.asarray(self.pairs[0] + np.cumsum([0.0, *more]))
 
     def p_value(self, p_values: tuple[float | None, ...]) -> float | None:
         """The sequential p-value, from the p-values of the looks so far; None if no look could be tested."""
@@ -117,6 +166,25 @@ def _transitions(pairs: tuple[int, ...]) -> tuple[FloatArray, ...]:
             tails += weight * (_below((start - v) / scale, m) + _below((-v - start) / scale, m))
         found.append(tails)
     return tuple(found)
+
+
+def _likelihood_ratio(n: int, effect: float) -> FloatArray:
+    """Of |t| with n pairs, a mean of *effect* SDs against none, in each cell of |z|: their probabilities, divided."""
+    within, weights = _within(n)
+    centre = abs(effect) * np.sqrt(n)
+    inside = weights @ (special.ndtr(within - centre) - special.ndtr(-within - centre))
+    return np.asarray(np.diff(inside) / -np.diff(2 * special.ndtr(-_EDGES)))
+
+
+@lru_cache(maxsize=16)
+def _within(n: int) -> tuple[FloatArray, FloatArray]:
+    """The edges as means of n deltas of SD 1, in standard errors, over quantiles of the sample's SD; and their weights.
+
+    The noncentral t of scipy is no number where the mean is large.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(4 * _NODES)
+    sds = np.sqrt(2 * special.gammaincinv((n - 1) / 2, (nodes + 1) / 2) / (n - 1))
+    return -special.stdtrit(n - 1, special.ndtr(-_EDGES)) * sds[:, None], weights / 2
 
 
 def _cosine(z: FloatArray, n: int) -> FloatArray:

@@ -791,9 +791,9 @@ def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         text = "registered effects are tested once, after all seeds; a study with looks has none"
         yield Problem("factors.effects", text)
     looks, seeds = _list(table, "looks"), _seeds(data, "seeds")
-    if looks and seeds and looks[-1] != len(seeds):
-        text = f"the last look must count all {len(seeds)} seeds"
-        yield Problem("design.looks", text, str(looks[-1]), f"{len(seeds)}, or other seeds")
+    if looks and seeds and len(seeds) not in looks:
+        text = f"one of the looks must count all {len(seeds)} seeds"
+        yield Problem("design.looks", text, ", ".join(map(str, looks)), f"{len(seeds)}, or other seeds")
     if "sweep" in data:
         text = (
             "a study with a [sweep] cannot have looks: the fitted best rate moves with every further seed, so what an "

@@ -338,9 +338,8 @@ def extension(
     there = {run.id for run in plan.runs}
     if not there.issubset(cell.id for cell in (*every.own, *every.swept)):
         raise PlanError("this version resolves the sealed runs differently, so what it would add could not be compared")
-    own, swept = (
-        [cell for cell in group if look is None and cell.id not in there] for group in (every.own, every.swept)
-    )
+    later = {run.id for run in Plan.read_sealed(results.plan).runs} | there
+    own, swept = ([cell for cell in group if cell.id not in later] for group in (every.own, every.swept))
     if look is None and not own and not swept:
         raise PlanError(f"nothing to add: {results.path} has every one of these runs")
     cells = Cells(own, swept, every.declared)
@@ -352,7 +351,7 @@ def extension(
         created=timestamp(),
         reason=reason,
         look=look,
-        seeds=() if look is not None else tuple(seed for seed in seeds if seed not in study.seeds),
+        seeds=tuple(seed for seed in seeds if seed not in (*study.seeds, *sealed.seeds)),
         variants={name: every.declared[name] for name in variants if name not in study.variants},
         corpora={name: corpora[name].record for name in variants if name in corpora},
         **_placed(stacks),
@@ -383,19 +382,27 @@ def _check_seeds(study: Study, seeds: Sequence[int]) -> None:
             raise PlanError(f"seeds {shared} are in {key}: what was chosen on them cannot be compared on them")
 
 
+def later_looks(plan: Plan, sealed: Study) -> dict[int, tuple[int, ...]]:
+    """The looks that are left, and the seeds that lead there; none once seeds that no look has were added."""
+    planned, there = (*sealed.seeds, *sealed.later_seeds()), len(plan.study.seeds)
+    if sealed.design is None or plan.study.seeds != planned[:there]:
+        return {}
+    return {number: planned[there:end] for number, end in enumerate(sealed.design.looks, start=1) if end > there}
+
+
 def _planned_look(plan: Plan, sealed: Study, seeds: Sequence[int], variants: Sequence[str]) -> int | None:
     """The look of the design that these seeds complete; None where they are none of its seeds."""
-    later = [seed for seed in sealed.seeds if seed not in plan.study.seeds]
-    if sealed.design is not None and not any(look.result.stop for look in plan.looks):
+    if sealed.design is not None and not plan.stopped:
         raise PlanError("this study has planned looks left: `ablationlab run` trains the next one")
-    if not set(later).intersection(seeds):
+    looks = later_looks(plan, sealed)
+    if not {seed for due in looks.values() for seed in due}.intersection(seeds):
         return None
-    look = sealed.look_of(later[0])
-    due = [seed for seed in later if sealed.look_of(seed) == look]
-    if set(seeds) != set(due) or variants:
-        text = f"look {look} of the design takes seeds {_listed(due)}, all of them and nothing else"
-        raise PlanError(f"{text}; give these, or seeds that the design does not have")
-    return look
+    for look, due in looks.items():
+        if set(seeds) == set(due) and not variants:
+            return look
+    look, due = next(iter(looks.items()))
+    text = f"look {look} of the design takes seeds {_listed([*due])}, all of them and nothing else"
+    raise PlanError(f"{text}; give these, or seeds that the design does not have")
 
 
 def _sweep_cells(study: Study, maker: _CellMaker, planned: Collection[str]) -> list[PlannedRun]:

@@ -28,6 +28,8 @@ from ablationlab.study.variants import VARIANTS
 SCHEMA_FILE: Final = "study.schema.json"
 #: A study of so many variants shares their variances.
 SHARED_FROM: Final = 4
+#: So many seeds without a failure show that a variant fails no more often than the default margin allows.
+CLOSES_FAILURES: Final = 18
 
 DEFAULTS: Final[dict[str, Any]] = {
     "name": "my-study",
@@ -41,6 +43,13 @@ DEFAULTS: Final[dict[str, Any]] = {
     "metric": "validation_loss",
     "smallest_effect": 0.01,
 }
+
+
+def default_looks(seeds: int) -> tuple[int, ...]:
+    """Later looks, in seeds: at twice as many, and where the guard of failures can close; none below three seeds."""
+    return (2 * seeds, max(3 * seeds, CLOSES_FAILURES)) if seeds >= 3 else ()
+
+
 #: What `init` asks for each of them.
 QUESTIONS: Final[Mapping[str, str]] = {
     "name": "Name of the study",
@@ -48,6 +57,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "baseline": "Baseline",
     "variants": "Changes to try: names (ablationlab variants lists them), or settings such as training.weight_decay=0.0",
     "seeds": "Seeds",
+    "looks": "More seeds that may follow: how many in all, as 10 18, or none",
     "corpus": "Text: a name of `ablationlab data list`, or a file",
     "steps": "Training steps per run",
     "lr": "Peak learning rate",
@@ -93,8 +103,15 @@ metric = {metric}
 role = "primary"  # it decides; others may be "secondary" or "guard"
 smallest_effect = {effect}  # a difference below this does not matter
 {shared}margin = {margin}  # what a gain in stability may cost
-"""
+{design}"""
 
+
+_DESIGN: Final = """\
+
+[design]
+looks = {looks}  # `ablationlab extend` may add seeds up to the next number: its answer stays registered
+spending = "front-loaded"  # nine tenths of alpha at the first
+"""
 
 _SHARED: Final = """\
 variance = "shared"  # all variants together say how noisy runs are: few seeds show more
@@ -123,11 +140,13 @@ def starter(
     lr: float,
     metric: str,
     smallest_effect: float,
+    looks: Sequence[int] | None = None,
     folder: Path = Path(),
 ) -> str:
     """The text of a study file; `StudyError` with every problem where the answers make no study.
 
     *folder* is where the file will be: a corpus given by path is relative to it.
+    *looks*: of more seeds than the study's own; None for the default.
     Of *variants*, one such as "training.weight_decay=0.0" is a change of its own, and gets a table.
     """
     arms = list(dict.fromkeys([baseline, *variants]))
@@ -158,10 +177,15 @@ def starter(
         metric=_toml(metric),
         effect=_toml(smallest_effect),
         margin=_toml(2 * smallest_effect),
+        design=_design(seeds, default_looks(seeds) if looks is None else looks),
         shared=_SHARED if _shares(len(arms) - 1, seeds, metric) else "",
     )
     parse_study(tomllib.loads(text), "the study of these answers")
     return text
+
+
+def _design(seeds: int, later: Sequence[int]) -> str:
+    return _DESIGN.format(looks=_toml([seeds, *later])) if later else ""
 
 
 def _shares(variants: int, seeds: int, metric: str) -> bool:

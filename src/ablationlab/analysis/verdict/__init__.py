@@ -7,7 +7,7 @@ what an answer would be without one seed (without.py).
 from __future__ import annotations
 
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
-from ablationlab.analysis.verdict.rules import judge
+from ablationlab.analysis.verdict.rules import judge, look_that_helps
 from ablationlab.analysis.verdict.without import with_seeds_left_out
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.verdict import Verdict
@@ -33,4 +33,5 @@ def decide(analysis: Analysis) -> Verdict:
         primary=analysis.primary,
         verdicts=verdicts,
         hypotheses=judge_hypotheses(analysis),
+        next_look=look_that_helps(analysis, verdicts),
     ).sealed()

@@ -23,7 +23,7 @@ from ablationlab.analysis.costs import lost_alone
 from ablationlab.analysis.verdict.failures import Failures, failures_of
 from ablationlab.records.analysis import Absence, Analysis, Comparison, DeviationCode
 from ablationlab.records.settings import TUNED
-from ablationlab.records.verdict import Advice, Answer, Guard, Lack, Standing, TieBreak, VariantVerdict
+from ablationlab.records.verdict import FAILURES, Advice, Answer, Guard, Lack, Standing, TieBreak, VariantVerdict
 from ablationlab.stats import CaveatCode
 from ablationlab.stats._common import MINIMUM_PAIRS
 
@@ -190,6 +190,28 @@ def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
         guards=tuple((name, analysis.comparison(name, regime, variant, analysis.baseline)) for name in guards),
         secondaries=tuple(comparison for comparison in here.values() if comparison.role == "secondary"),
     )
+
+
+def look_that_helps(analysis: Analysis, verdicts: Iterable[VariantVerdict]) -> int | None:
+    """Seeds of the next planned look at which an answer may be decided, or an open guard of a gain closed.
+
+    It need not be the next of all: without a failure, *failures* closes at one that is large enough.
+    """
+    if analysis.look is None:
+        return None
+    futile = {found.comparison for found in analysis.look.findings if found.finding == "futile"}
+    needed = []
+    for judged in verdicts:
+        if judged.label != "registered":
+            continue
+        opened = {guard.name for guard in judged.guards if guard.standing == Standing.OPEN}
+        gains = judged.answer in (Answer.BETTER, Answer.MORE_STABLE)
+        if (judged.waits and judged.comparison not in futile) or (gains and opened.difference({FAILURES})):
+            needed.append(0)
+        elif gains and opened and analysis.stability is not None:
+            needed.append(analysis.stability.seeds_for_margin or 0)
+    later = (seeds for seeds in analysis.look.later if seeds >= min(needed))
+    return next(later, None) if needed else None
 
 
 def _costs(evidence: Evidence, answer: Answer, guards: Iterable[Guard]) -> tuple[str, ...]:

@@ -79,6 +79,7 @@ def without(analysis: Analysis, seed: Seed) -> Analysis:
             pairing="never" if any(gain.test == "fisher" for gain in stability.gains) else "always",
             failures={gain.failure for gain in (*stability.parts, *stability.gains) if gain.places},
             alpha=stability.alpha,
+            margin_alpha=stability.margin_alpha,
             swept=swept_places(comparisons, analysis.baseline),
             sealed={gain.variant for gain in (*stability.parts, *stability.gains) if gain.registered},
         ).answered(others)

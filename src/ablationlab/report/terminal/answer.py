@@ -154,6 +154,9 @@ class AnswerView:
             ("deviates", report.deviations),
         ):
             yield from clause_line(name, statements, width)
+        if report.next_look is not None:
+            command = "" if report.folder is None else f": ablationlab extend {report.folder}"
+            yield from _led("next", f"look at {report.next_look} seeds{command}", width)
         if report.unshown:
             yield from _led("also", f"{count(report.unshown)} exploratory answers: --all", width)
         if report.folder is not None and (report.folder / "report.html").exists():

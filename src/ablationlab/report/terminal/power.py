@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -14,6 +15,8 @@ from ablationlab.records.settings import DEFAULT_REGIME, TUNED
 from ablationlab.report.table import Cell, Cells, Column, Table
 
 HOUR = 3600.0
+#: The effect for which a plan says how many seeds its looks take on average.
+SDS: Final = 2.0
 
 
 def shown_view(power: StudyPower, seed_seconds: float | None) -> Iterator[RenderableType]:
@@ -34,22 +37,37 @@ def shown_view(power: StudyPower, seed_seconds: float | None) -> Iterator[Render
 def shown_table(power: StudyPower) -> Table:
     """The difference that the planned seeds see, once for all comparisons that have it in common."""
     kinds = grouped((_kind(row), row) for row in power.rows)
+    looks = power.study.design is not None
     rows: list[Cells] = [
         {
             Column("metric", "metric"): Cell.name(row.comparison.metric.name),
             Column("regime", "regime", printed=_regimes(power)): Cell.name(row.comparison.regime),
             Column("role", "role"): row.comparison.criterion.role,
             Column("size", "size", "right"): Cell.of(row.effect, setting),
-            Column("seeds", "seeds", "right"): row.pairs,
-            Column("level", "level", "right"): Cell.of(row.alpha, lambda alpha: number(alpha, 2)),
+            Column("seeds", "seeds", "right"): pairs,
+            Column("level", "level", "right"): Cell.of(row.level(pairs), lambda alpha: number(alpha, 2)),
             Column("arms", "arms of one variance", "right", printed=any(row.arms > 1 for row in power.rows)): row.arms,
-            Column("sees", "sees", "right"): Cell.of(row.seen or row.detectable, sees(row, row.pairs)),
-            Column("limit", "limited by"): _limit(row),
+            Column("sees", "sees", "right"): Cell.of(row.seen_by(pairs), sees(row, pairs)),
+            Column("none", "mean seeds", "right", printed=looks): _expected(row, pairs, 0.0),
+            Column("some", f"at {SDS:g} SD", "right", printed=looks): _expected(row, pairs, SDS),
+            Column("limit", "limited by", printed=not looks): _limit(row),
         }
         for members in kinds.values()
         for row in members[:1]
+        for pairs in _looked_at(row)
     ]
     return Table.of("shown", f"What it can show, with {percent(POWER)} power", rows)
+
+
+def _looked_at(row: PlannedPower) -> tuple[int, ...]:
+    """The seeds of every look of a primary comparison, else the planned ones."""
+    return row.looks.pairs if row.looks is not None and row.comparison.criterion.role == "primary" else (row.pairs,)
+
+
+def _expected(row: PlannedPower, pairs: int, effect: float) -> Cell:
+    if row.looks is None or len(_looked_at(row)) == 1:
+        return Cell.of(None)
+    return Cell.of(row.expected(effect)[row.looks.pairs.index(pairs)], lambda seeds: fixed(seeds, 1))
 
 
 def _kind(row: PlannedPower) -> tuple[object, ...]:
@@ -78,7 +96,7 @@ def sees(row: PlannedPower, pairs: int) -> str:
 def _beside(power: StudyPower) -> Iterator[str]:
     if any(row.sd is None for row in power.rows):
         yield "SD: of the difference between two arms of one seed."
-    if len(power.study.seeds) < power.failures:
+    if power.failures is not None and len(power.study.seeds) < power.failures:
         yield f"The guard of failures stays open below {several(power.failures, 'seed')}."
 
 
