@@ -19,7 +19,7 @@ from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.metrics import across_tokenizers
-from ablationlab.records.plan import Plan
+from ablationlab.records.plan import Plan, Reused
 from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.seal import ABSENT
 from ablationlab.records.settings import REGISTERED, TUNED, Study
@@ -47,6 +47,7 @@ def read_results(
         raise RecordError(f"{folder} is not a results folder: it has no plan.lock")
     look = _look(plan, results)
     as_planned = sealed and (plan.study.design is None or look is not None) and not _added_seeds(plan)
+    as_planned = as_planned and not plan.reused  # which baseline is reused may hang on what was seen of it
     study = plan.study
     done = [ended for run in results.runs if (ended := ended_run(run)) is not None]
     if not done:
@@ -165,11 +166,13 @@ def _check_against_plan(plan: Plan, done: Sequence[EndedRun]) -> None:
             for name in fields
             if getattr(ended.record, name) != getattr(planned, name)
         ]
-        if ended.record.study_hash != plan.study_hash:
+        source, seal = plan.reused_from(planned.id), ended.run.seal
+        if source is None and ended.record.study_hash != plan.study_hash:
             differs.append("study_hash in run.json is not that of plan.lock")
-        seal = ended.run.seal
-        if seal is not None and seal.plan_hash != plan.plan_hash:
+        if seal is not None and seal.plan_hash != plan.made_under(planned.id):
             differs.append("seal.json was made under another plan")
+        if source is not None and seal is not None and not source.files[planned.id].items() <= seal.files.items():
+            differs.append("seal.json does not have the files that plan.lock names")
         if ended.result.id != planned.id:
             differs.append(f"result.json belongs to {ended.result.id}")
         if differs:
@@ -229,7 +232,7 @@ def _deviations(
 ) -> list[Deviation]:
     study = plan.study
     deviations = _of_plan(sealed=results.sealed) + _of_files(results) + _of_design(plan, results)
-    deviations += _of_runs(plan, results)
+    deviations += _of_runs(plan, results) + [_of_reuse(plan, each) for each in plan.reused]
     if study_file is not None:
         deviations += _against_file(Plan.read_sealed(results.folder / "plan.lock").study, study_file)
     measured = {"spike_score", *measured_names(done)}.union(*(ended.result.metrics for ended in done))
@@ -294,6 +297,14 @@ def _of_design(plan: Plan, results: Results) -> list[Deviation]:
             names = list(amendment.variants)
             deviations.append(_deviation(DeviationCode.ADDED_VARIANTS, "variants", variants=names, **details))
     return deviations
+
+
+def _of_reuse(plan: Plan, reused: Reused) -> Deviation:
+    """Baseline runs that an earlier study trained; *regimes*: those that they stand in."""
+    regimes = list(dict.fromkeys(run.regime for run in plan.runs if run.id in reused.files))
+    runs = sum(run.id in reused.files for run in plan.runs)
+    known = {"runs": runs, "studies": reused.studies, "regimes": regimes, "date": reused.created[:10]}
+    return _deviation(DeviationCode.REUSED, reused.study, **known)
 
 
 def _of_runs(plan: Plan, results: Results) -> list[Deviation]:

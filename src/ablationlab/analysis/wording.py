@@ -371,6 +371,10 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "Added on {date}, after the plan was sealed: {variants:list} ({reason}). They are exploratory."
     ),
     DeviationCode.CONTINUED: "Continued on {date} to planned look {look} although the study had stopped ({reason}).",
+    DeviationCode.REUSED: (
+        "The baseline runs of study {about} are reused: {runs:count}, of a plan sealed on {date}. {studies:count} studies "
+        "rest on them, so these err together; and they were seen before this plan, so every verdict here is exploratory."
+    ),
     DeviationCode.OFF_TARGET: (
         "Calibration of regime {about} found no value of {setting} at which about {target:percent} of the baselines break: "
         "at {value:number}, the nearest, {broken} of {seeds} broke on separate seeds."

@@ -138,6 +138,7 @@ class DeviationCode(StrEnum):
     EXTENDED = "extended"
     ADDED_VARIANTS = "added-variants"
     CONTINUED = "continued"
+    REUSED = "reused"  # baseline runs of an earlier study
     OFF_TARGET = "off-target"  # a calibrated regime that breaks no share of baselines near the one asked for
 
 
