@@ -301,9 +301,14 @@ def _of_design(plan: Plan, results: Results) -> list[Deviation]:
 
 def _of_reuse(plan: Plan, reused: Reused) -> Deviation:
     """Baseline runs that an earlier study trained; *regimes*: those that they stand in."""
-    regimes = list(dict.fromkeys(run.regime for run in plan.runs if run.id in reused.files))
-    runs = sum(run.id in reused.files for run in plan.runs)
-    known = {"runs": runs, "studies": reused.studies, "regimes": regimes, "date": reused.created[:10]}
+    there = [run for run in plan.runs if run.id in reused.files]
+    regimes = list(dict.fromkeys(run.regime for run in there))
+    known = {
+        "runs": [run.id for run in there],
+        "studies": reused.studies,
+        "regimes": regimes,
+        "date": reused.created[:10],
+    }
     return _deviation(DeviationCode.REUSED, reused.study, **known)
 
 

@@ -372,8 +372,8 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     ),
     DeviationCode.CONTINUED: "Continued on {date} to planned look {look} although the study had stopped ({reason}).",
     DeviationCode.REUSED: (
-        "The baseline runs of study {about} are reused: {runs:count}, of a plan sealed on {date}. {studies:count} studies "
-        "rest on them, so these err together; and they were seen before this plan, so every verdict here is exploratory."
+        "{n_runs} of the baseline of study {about}, sealed on {date}, are reused. {studies:count} studies rest on them and "
+        "err together. They were seen before this plan was made, so every verdict here is exploratory."
     ),
     DeviationCode.OFF_TARGET: (
         "Calibration of regime {about} found no value of {setting} at which about {target:percent} of the baselines break: "

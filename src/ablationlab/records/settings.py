@@ -101,7 +101,9 @@ SomeSeeds = Annotated[tuple[Natural, ...], Field(min_length=1), BeforeValidator(
 #: One path, or several.
 SomePaths = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value),
+    BeforeValidator(
+        lambda value: (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    ),
     Distinct,
 ]
 SeveralSeeds = Annotated[tuple[Natural, ...], Field(min_length=2), BeforeValidator(_seeds), Distinct]
@@ -1194,7 +1196,7 @@ class Study(Frozen):
     use: tuple[UsedCode, ...] = ()
     """Your own Python files, relative to the study file, or entry points. Their content is sealed with the plan."""
     reuse: SomePaths = ()
-    """Results folders of earlier studies, whose baseline runs serve here. Relative to the study file or the current folder."""
+    """Results folders of earlier studies whose baseline runs serve here, relative to the study file or this folder."""
     baseline: str
     """The variant that the others are compared with."""
     variants: Annotated[tuple[str, ...], Field(min_length=1), Distinct]

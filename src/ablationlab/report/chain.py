@@ -30,7 +30,17 @@ _NAMING = ("report.html", "statistics.md", "paper/claims.json")
 _OWN = frozenset(
     [
         *("plan.lock", "study.lock", "deposit.json", PLACES, "runs", "locks", "use", "evaluation", "calibration"),
-        *(LOOKS, AMENDMENTS, REUSED, ENERGY, REPLICATION, TABLE_CURVES, "analysis.json", "verdict.json", "validation.json"),
+        *(
+            LOOKS,
+            AMENDMENTS,
+            REUSED,
+            ENERGY,
+            REPLICATION,
+            TABLE_CURVES,
+            "analysis.json",
+            "verdict.json",
+            "validation.json",
+        ),
         *("validation.md", "report.html", "statistics.md", "figures", "tables", "paper", "paper.pdf"),
     ]
 )

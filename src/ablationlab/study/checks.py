@@ -823,7 +823,10 @@ def _reuse_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         "design": ("design" in data, "looks count runs as they come in, and reused ones were seen before"),
         "sweep": ("sweep" in data, "the rates of the baseline would be chosen on runs that were seen"),
         **{f"regimes.{name}.calibrate": (True, "its value is not known when runs are reused") for name in calibrated},
-        "budget.match": (_table(data, "budget").get("match") == "time", "the steps of the earlier runs were timed then"),
+        "budget.match": (
+            _table(data, "budget").get("match") == "time",
+            "the steps of the earlier runs were timed then",
+        ),
         "execution.parallel": (execution.get("parallel") is not None, "layouts of torchrun are not known beforehand"),
         "execution.deterministic": (execution.get("deterministic") is False, "runs do not have the same bits twice"),
     }

@@ -85,7 +85,9 @@ def _opened(study: Study, path: Path) -> Source:
         )
     for table, there in (("[design]", plan.study.design), ("[sweep]", plan.study.sweep)):
         if there is not None:
-            raise PlanError(f"reuse: {path} has a {table}, so what it found decided which runs of its baseline there are")
+            raise PlanError(
+                f"reuse: {path} has a {table}, so what it found decided which runs of its baseline there are"
+            )
     return Source(path, plan, {_cell(run.planned): run for run in results.runs if _serves(plan, run.planned)})
 
 
@@ -138,13 +140,17 @@ def _check_cells(source: Source, ours: Mapping[Cell, PlannedRun], common: Sequen
             "were seen, so all of them are reused or none; add these seeds"
         )
     if waiting := [run.id for cell in common if not (run := source.runs[cell]).done]:
-        raise PlanError(f"reuse: {len(waiting)} runs of {source.path} have not ended; `ablationlab run` ends them: {waiting[0]}")
+        raise PlanError(
+            f"reuse: {len(waiting)} runs of {source.path} have not ended; `ablationlab run` ends them: {waiting[0]}"
+        )
 
 
 def _refuse(source: Source, refused: Mapping[str, Sequence[str]]) -> None:
     found = grouped((text, run_id) for run_id, texts in refused.items() for text in texts)
     if found:
-        lines = (f"\n  - {text} ({ids[0]}{f' and {len(ids) - 1} more' if ids[1:] else ''})" for text, ids in found.items())
+        lines = (
+            f"\n  - {text} ({ids[0]}{f' and {len(ids) - 1} more' if ids[1:] else ''})" for text, ids in found.items()
+        )
         shown = "".join(list(lines)[:_MOST_NAMED])
         raise PlanError(
             f"reuse: runs of {source.path} are not those that this study would train:{shown}\nMake them equal, or leave "

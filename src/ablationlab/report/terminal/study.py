@@ -110,7 +110,11 @@ def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
     ]
     each = [(run.id, run.seed) for run in plan.runs]
     arms_of = Table.simple("Arms", ["regime", "variant", "runs", "changes"], rows, ["runs"])
-    return [_regimes(arms_of, plan).terminal(), *_reused(plan), _first(Table.simple("Runs", ["id", "seed"], each, ["seed"]))]
+    return [
+        _regimes(arms_of, plan).terminal(),
+        *_reused(plan),
+        _first(Table.simple("Runs", ["id", "seed"], each, ["seed"])),
+    ]
 
 
 def own_trainer_summary(plan: Plan, workers: int) -> str:
@@ -119,8 +123,9 @@ def own_trainer_summary(plan: Plan, workers: int) -> str:
     assert own is not None
     kind = f"trainer {own.name!r}" if own.name is not None else f"command: {own.title}"
     files = f"Sealed files: {', '.join(plan.files)}.\n" if plan.files else ""
+    runs = sum(plan.reused_from(run.id) is None for run in plan.runs)
     return plain(
-        f"{sum(plan.reused_from(run.id) is None for run in plan.runs)} runs by the study's own {kind}, {workers} at a time on {plan.execution.device_name}.\n"
+        f"{runs} runs by the study's own {kind}, {workers} at a time on {plan.execution.device_name}.\n"
         f"This runs your code. It is asked for {', '.join(own.metrics)}.\n{files}"
         f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
     )

@@ -1,6 +1,6 @@
-"""One baseline for several studies: how often they err, how often together, and what choosing a baseline after it was seen does.
+"""One baseline for several studies: how often they err, how often together, and what it does to choose it by what was seen.
 
-    PYTHONPATH=src python benchmarks/reuse.py [--labs 20000]
+    PYTHONPATH=src python benchmarks/reused_baselines.py [--labs 20000]
 
 A lab has a baseline and plans K studies of one variant each, none of which differs from it; a claim is a paired t-test at
 5 % two-sided, as the rules judge clean costs without a smallest effect. A run is the level of its seed, which pairing
@@ -44,24 +44,34 @@ def together(rng: np.random.Generator, studies: int, seeds: int, labs: int, *, r
     return [*map(float, rates), f"{false.std():.2f}", float((false > 0).mean()), float((false > 2).mean())]
 
 
+#: What a lab may do with a baseline that it saw beside a variant; the last two the program refuses or cannot see.
+CHOICES = ("always", "unless *worse*", "after a better mean", "after *better*", "worst of 5", "half of the seeds")
+
+
 def chosen(rng: np.random.Generator, seeds: int, gain: float, labs: int) -> list[list[object]]:
     """False claims of the next study, by what the lab saw of the baseline before it reused it; the variant that it saw was
-    better by *gain*."""
-    rows = {name: [0, 0, 0] for name in ("always", "after a better mean", "after *better*", "unless *worse*", "worst of 5")}
+    better by *gain*. *Half of the seeds*: those of twice as many on which that variant looked best."""
+    found = {name: np.zeros(3, dtype=int) for name in CHOICES}
     for _ in range(50):
         old = NOISE * rng.normal(size=(labs, 5, seeds))
         first, again = old[:, 0], NOISE * rng.normal(size=(labs, seeds))
         t = t_of(NOISE * rng.normal(size=(labs, seeds)) - gain, first)
-        unluckiest = np.take_along_axis(old, old.mean(2).argmax(1)[:, None, None], 1)[:, 0]
         better, worse = claims(t, seeds)
-        kept = {"always": t < np.inf, "after a better mean": t < 0, "after *better*": better, "unless *worse*": ~worse}
-        for name, (tries, *_) in rows.items():
-            baseline = unluckiest if name == "worst of 5" else first
-            use = kept.get(name, kept["always"])
-            next_better, next_worse = claims(t_of(again, baseline)[use], seeds)
-            found = (len(next_better), next_better.sum(), next_worse.sum())
-            rows[name] = [before + int(more) for before, more in zip((tries, *_), found, strict=True)]
-    return [[seeds, f"{gain:g}", name, b / n, w / n] for name, (n, b, w) in rows.items()]
+        wide = NOISE * rng.normal(size=(labs, 2 * seeds))
+        costs = NOISE * rng.normal(size=wide.shape) - gain - wide
+        everyone = np.ones(labs, dtype=bool)
+        reused = {
+            "always": (everyone, first),
+            "unless *worse*": (~worse, first),
+            "after a better mean": (t < 0, first),
+            "after *better*": (better, first),
+            "worst of 5": (everyone, np.take_along_axis(old, old.mean(2).argmax(1)[:, None, None], 1)[:, 0]),
+            "half of the seeds": (everyone, np.take_along_axis(wide, costs.argsort(1)[:, :seeds], 1)),
+        }
+        for name, (use, baseline) in reused.items():
+            claimed = claims(t_of(again[use], baseline[use]), seeds)
+            found[name] += [use.sum(), *(each.sum() for each in claimed)]
+    return [[seeds, f"{gain:g}", name, float(b / n), float(w / n)] for name, (n, b, w) in found.items()]
 
 
 def main() -> None:
@@ -75,7 +85,16 @@ def main() -> None:
             for reused in (False, True):
                 made = together(rng, studies, seeds, labs, reused=reused)
                 rows.append([seeds, studies, "reused" if reused else "own", *made])
-    heads = ["seeds", "studies", "baseline", "false better", "false worse", "SD of false claims", "any", "three or more"]
+    heads = [
+        "seeds",
+        "studies",
+        "baseline",
+        "false better",
+        "false worse",
+        "SD of false claims",
+        "any",
+        "three or more",
+    ]
     table("Several studies of one lab, nothing differs, %", heads, rows)
     rows = [row for seeds in (5, 20) for gain in (0.0, 1.0) for row in chosen(rng, seeds, gain, labs)]
     table(
