@@ -170,10 +170,12 @@ def test_without_the_earlier_study_the_new_one_is_whole(new, old, corpus, traine
     assert "differs" not in states(new).values()
 
 
-def test_tasks_are_scored_on_copied_weights_as_on_trained_ones(corpus, old, tmp_path):
-    tasks = {"training.steps": 4, "evaluation": {"tasks": ["copying"], "items": 10}}
+def test_tasks_are_scored_on_copied_weights_as_on_trained_ones(corpus, tmp_path):
+    longer, old = {"model.context": 64, "seeds": [1, 2, 3]}, tmp_path / "old"
+    tasks = {**longer, "evaluation": {"tasks": ["spelling"], "items": 10}}
+    run(study(corpus, {**OLD, **longer}), old)
     for name, more in (("less", {"reuse": str(old)}), ("whole", {})):
-        run(study(corpus, {**NEW, **tasks, "seeds": [1, 2, 3], **more}), tmp_path / name)
+        run(study(corpus, {**NEW, **tasks, **more}), tmp_path / name)
     ours, theirs = (Results.open(tmp_path / name) for name in ("less", "whole"))
     assert same_but_labels(ours, theirs)
     assert any(comparison.task is not None for comparison in ours.analysis.comparisons)
@@ -181,8 +183,11 @@ def test_tasks_are_scored_on_copied_weights_as_on_trained_ones(corpus, old, tmp_
     assert files(tmp_path / "less") == files(old)
     for path in old.glob("runs/none-*/checkpoints"):
         shutil.rmtree(path)
-    assert "does not keep the weights of none-s1-" in refused(corpus, old, **tasks, seeds=[1, 2, 3])
-    pipeline.resolve(study(corpus, {**NEW, "reuse": str(old)}), "cpu", 1)  # nothing is scored, so none are needed
+    assert "does not keep the weights of none-s1-" in refused(corpus, old, **tasks)
+    plan, _ = pipeline.resolve(study(corpus, {**NEW, **longer, "reuse": str(old)}), "cpu", 1)  # nothing is scored
+    assert all(
+        "result.json" in kept and not any("weights" in name for name in kept) for kept in plan.reused[0].files.values()
+    )
 
 
 def test_a_diverged_run_of_the_baseline_is_reused_like_any_other(corpus, tmp_path):

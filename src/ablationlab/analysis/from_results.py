@@ -96,6 +96,7 @@ def read_results(
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
         ledger=_ledger(plan, done, checked),
         budget_unknown=_budget_unknown(plan, done),
+        reused=_reused_in(plan),
         again=tuple(name for name, table in study.tables.items() if table.empty and name != study.baseline),
         deviations=tuple(_deviations(plan, results, done, study_file, evaluated)),
         own_seeds=study.own_seeds(),
@@ -300,16 +301,19 @@ def _of_design(plan: Plan, results: Results) -> list[Deviation]:
 
 
 def _of_reuse(plan: Plan, reused: Reused) -> Deviation:
-    """Baseline runs that an earlier study trained; *regimes*: those that they stand in."""
-    there = [run for run in plan.runs if run.id in reused.files]
-    regimes = list(dict.fromkeys(run.regime for run in there))
-    known = {
-        "runs": [run.id for run in there],
-        "studies": reused.studies,
-        "regimes": regimes,
-        "date": reused.created[:10],
-    }
+    """Baseline runs that an earlier study trained."""
+    runs = [run.id for run in plan.runs if run.id in reused.files]
+    known = {"runs": runs, "studies": reused.studies, "date": reused.created[:10]}
     return _deviation(DeviationCode.REUSED, reused.study, **known)
+
+
+def _reused_in(plan: Plan) -> dict[str, int]:
+    """By regime, how many studies rest on its baseline runs."""
+    found: dict[str, int] = {}
+    for run in plan.runs:
+        if (source := plan.reused_from(run.id)) is not None:
+            found[run.regime] = max(found.get(run.regime, 0), source.studies)
+    return found
 
 
 def _of_runs(plan: Plan, results: Results) -> list[Deviation]:

@@ -994,7 +994,7 @@ class Analysis(SealedRecord):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
-    VERSION: ClassVar[int] = 8
+    VERSION: ClassVar[int] = 9
     MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     question: str
@@ -1025,6 +1025,7 @@ class Analysis(SealedRecord):
     look: LookResult | None = None  # None without a design, and where the runs are no planned look
     again: tuple[str, ...] = ()  # variants that are the baseline once more (A/A)
     budget_unknown: tuple[str, ...] = ()  # variants of which, or of the baseline, nothing says how long they trained
+    reused: dict[str, int] = Field(default_factory=dict)  # by regime, how many studies rest on its baseline runs
     inputs: dict[str, str] = Field(default_factory=dict)  # SHA-256 of the files it was made from; runs by their seals
     altered: dict[str, str] = Field(default_factory=dict)  # files used on request although not as sealed; "": missing
 

@@ -282,32 +282,39 @@ class TwoStages(StoredValue):
 
 
 class Reused(StoredValue):
-    """Baseline runs of an earlier study that serve in this one; docs/designs.md says what that costs.
-
-    ``studies``: how many studies used them when this plan was sealed, the one that trained them and this one among them.
-    ``files``: by run, the SHA-256 of every file that it sealed when it ended.
-    """
+    """Baseline runs of an earlier study that serve in this one; docs/designs.md says what that costs."""
 
     source: str
+    """The earlier study's results folder, without the folders above it."""
     study: str
+    """Its name."""
     plan_hash: str
+    """The plan that the runs were trained under."""
     created: str
+    """When that was sealed."""
     studies: int
+    """How many studies rested on these runs when this plan was sealed, that one and this one among them."""
     files: dict[str, dict[str, str]]
+    """By run, the SHA-256 of every file that it sealed when it ended, but for its scores."""
 
 
 class Reuse(SealedRecord):
-    """reused/<number>.json, beside the plan of a study whose baseline runs another one uses. ``before``: seal of the
-    record before it."""
+    """reused/<number>.json, beside the plan of a study whose baseline runs another one uses."""
 
     KIND: ClassVar[str] = "reuse"
     MEND: ClassVar[str] = MEND_PLAN
     plan_hash: str
+    """The plan beside it."""
     study: str
+    """Name of the study that uses the runs."""
     by: str
+    """The plan of that study."""
     runs: tuple[str, ...]
+    """Those that it uses."""
     before: str
+    """Seal of the record before it; empty for the first."""
     created: str
+    """When the runs were copied."""
 
 
 #: Spread of measured step times above which a measurement is called noisy.

@@ -57,7 +57,7 @@ _WAIT_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Source:
+class EarlierStudy:
     """An earlier study, and the runs of its baseline."""
 
     path: Path
@@ -65,12 +65,12 @@ class Source:
     runs: Mapping[Cell, Run]
 
 
-def open_sources(study: Study) -> tuple[Source, ...]:
+def open_sources(study: Study) -> tuple[EarlierStudy, ...]:
     """The studies that ``reuse`` names; one that is not whole and sealed is refused."""
     return tuple(_opened(study, Path(path)) for path in study.reuse)
 
 
-def _opened(study: Study, path: Path) -> Source:
+def _opened(study: Study, path: Path) -> EarlierStudy:
     try:
         results = Results.open(path, strict=True)
     except RecordError as error:
@@ -88,7 +88,7 @@ def _opened(study: Study, path: Path) -> Source:
             raise PlanError(
                 f"reuse: {path} has a {table}, so what it found decided which runs of its baseline there are"
             )
-    return Source(path, plan, {_cell(run.planned): run for run in results.runs if _serves(plan, run.planned)})
+    return EarlierStudy(path, plan, {_cell(run.planned): run for run in results.runs if _serves(plan, run.planned)})
 
 
 def _cell(run: PlannedRun) -> Cell:
@@ -99,14 +99,14 @@ def _serves(plan: Plan, run: PlannedRun) -> bool:
     return run.role == "compared" and run.variant == plan.study.baseline
 
 
-def reused_ids(study: Study, planned: Iterable[PlannedRun], sources: Sequence[Source]) -> frozenset[str]:
+def reused_ids(study: Study, planned: Iterable[PlannedRun], sources: Sequence[EarlierStudy]) -> frozenset[str]:
     """Runs of the baseline that an earlier study has; `with_reused` says whether they are the same."""
     cells = {cell for source in sources for cell in source.runs}
     ours = (run for run in planned if run.role == "compared" and run.variant == study.baseline)
     return frozenset(run.id for run in ours if _cell(run) in cells)
 
 
-def with_reused(plan: Plan, sources: Sequence[Source]) -> Plan:
+def with_reused(plan: Plan, sources: Sequence[EarlierStudy]) -> Plan:
     """The plan with what it takes from *sources*; not sealed. Raises `PlanError` where a run is not what it would be."""
     ours = {_cell(run): run for run in plan.runs if _serves(plan, run)}
     taken: dict[Cell, Path] = {}
@@ -128,7 +128,7 @@ def with_reused(plan: Plan, sources: Sequence[Source]) -> Plan:
     return plan.model_copy(update={"reused": tuple(reused)})
 
 
-def _check_cells(source: Source, ours: Mapping[Cell, PlannedRun], common: Sequence[Cell]) -> None:
+def _check_cells(source: EarlierStudy, ours: Mapping[Cell, PlannedRun], common: Sequence[Cell]) -> None:
     """All seeds of a regime, or none."""
     if not common:
         raise PlanError(f"reuse: {source.path} has no seed of the baseline that this study has, in any regime")
@@ -145,7 +145,7 @@ def _check_cells(source: Source, ours: Mapping[Cell, PlannedRun], common: Sequen
         )
 
 
-def _refuse(source: Source, refused: Mapping[str, Sequence[str]]) -> None:
+def _refuse(source: EarlierStudy, refused: Mapping[str, Sequence[str]]) -> None:
     found = grouped((text, run_id) for run_id, texts in refused.items() for text in texts)
     if found:
         lines = (
@@ -158,7 +158,7 @@ def _refuse(source: Source, refused: Mapping[str, Sequence[str]]) -> None:
         )
 
 
-def _mismatches(plan: Plan, planned: PlannedRun, source: Source, run: Run) -> Iterator[str]:
+def _mismatches(plan: Plan, planned: PlannedRun, source: EarlierStudy, run: Run) -> Iterator[str]:
     """Whatever the records tell of a run that would be otherwise if this study trained it."""
     record, result = run.record, run.result
     assert record is not None
@@ -239,7 +239,7 @@ def _made_otherwise(plan: Plan, planned: PlannedRun, record: RunRecord, result: 
         yield "was trained with accepted drift"
 
 
-def _files(plan: Plan, source: Source, run: Run) -> dict[str, str]:
+def _files(plan: Plan, source: EarlierStudy, run: Run) -> dict[str, str]:
     """What the run sealed when it ended, each file whole; weights may be absent where nothing is scored."""
     assert run.seal is not None
     sealed = {name: sha256 for name, sha256 in run.seal.files.items() if name not in _SCORES}

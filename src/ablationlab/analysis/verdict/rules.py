@@ -136,7 +136,7 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
         guards = (Guard(name=primary.metric, comparison=primary.id, standing=standing_of(primary)), *guards)
     costs = _costs(evidence, answer, guards)
     tie = _break_tie(analysis, evidence, variant, regime, guards) if answer == Answer.SAME else None
-    unknown, reused = variant in analysis.budget_unknown, _reused(analysis, regime)
+    unknown, reused = variant in analysis.budget_unknown, analysis.reused.get(regime, 0)
     kept = all(guard.standing == Standing.KEPT for guard in guards)
     return VariantVerdict(
         variant=variant,
@@ -161,12 +161,6 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
         tie_break=tie,
         evidence=tuple(_evidence(evidence, answer, tie)),
     )
-
-
-def _reused(analysis: Analysis, regime: str) -> int:
-    """How many studies rest on the baseline runs of this regime, where an earlier study trained them."""
-    known = (each.details for each in analysis.deviations if each.code == DeviationCode.REUSED)
-    return max((int(each["studies"]) for each in known if regime in each["regimes"]), default=0)
 
 
 def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:

@@ -51,7 +51,8 @@ def seed_seconds(plan: Plan, cost: Estimate) -> float | None:
     own = [run for run in plan.runs if run.role == "compared" or judges(plan.study, run)]
     if not own:
         return None
-    flops, every = (sum(run.budget.matmul_flops for run in runs) for runs in (own, plan.runs))
+    trained = [run for run in plan.runs if plan.reused_from(run.id) is None] or plan.runs
+    flops, every = (sum(run.budget.matmul_flops for run in runs) for runs in (own, trained))
     return cost.seconds * flops / every / len({run.seed for run in own})
 
 
