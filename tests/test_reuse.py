@@ -205,6 +205,9 @@ def test_width_and_threads_that_are_not_asked_for_are_those_of_the_earlier_study
     plan, _ = pipeline.resolve(asked, "cpu", 1)
     assert (plan.execution.stack_width, plan.execution.threads) == (2, 2)
     assert sorted(map(len, plan.stacks)) == [1, 1, 1, 1, 2, 2]
+    for name, more in (("less", {"reuse": str(tmp_path / "old")}), ("whole", {})):
+        run(study(corpus, {**NEW, "execution": {"stack_width": 2, "threads": 2}, **more}), tmp_path / name)
+    assert same_but_labels(Results.open(tmp_path / "less"), Results.open(tmp_path / "whole"))
     asked = study(corpus, {**NEW, "execution": {"stack_width": 1, "threads": 2}, "reuse": str(tmp_path / "old")})
     with pytest.raises(PlanError, match="stack_width: 1 here, 2 there"):
         pipeline.resolve(asked, "cpu", 1)
