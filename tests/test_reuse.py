@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,15 @@ def refused_run(corpus: Path, old: Path, out: Path) -> AblationLabError:
     with pytest.raises(AblationLabError) as caught:
         run(study(corpus, {**NEW, "reuse": str(old)}), out)
     return caught.value
+
+
+def test_studies_that_are_noted_at_the_same_moment_are_all_counted(new, old):
+    plan, source = Plan.read(new / "plan.lock"), Plan.read(old / "plan.lock")
+    others = [plan.model_copy(update={"plan_hash": f"{number:064x}"}) for number in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda each: reuse._note(each, plan.reused[0], source), (*others, *others)))
+    assert {note.by for note in reuse.notes(old, source)} == {plan.plan_hash, *(each.plan_hash for each in others)}
+    assert len(reuse.notes(old, source)) == 13
 
 
 # --- copies ------------------------------------------------------------------------------------------------------

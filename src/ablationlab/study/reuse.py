@@ -33,7 +33,6 @@ from ablationlab.records.storage import (
     inside,
     make_folder,
     new_folder,
-    next_numbered,
     not_a_link,
     numbered,
     open_regular,
@@ -274,19 +273,20 @@ def _note(plan: Plan, reused: Reused, source: Plan) -> None:
     """Write down, beside the plan that the runs come from, that this study uses them."""
     folder = Path(reused.source) / REUSED
     not_a_link(folder)
-    for _ in range(100):  # other studies may be noted at the same moment
+    while True:
         known = notes(folder.parent, source)
         if any(note.by == plan.plan_hash for note in known):
             return
-        with suppress(FileExistsError):
-            Reuse(
-                plan_hash=reused.plan_hash,
-                study=plan.study.name,
-                by=plan.plan_hash,
-                runs=tuple(reused.files),
-                before=known[-1].seal if known else "",
-                created=timestamp(),
-            ).sealed().create(next_numbered(folder))
+        note = Reuse(
+            plan_hash=reused.plan_hash,
+            study=plan.study.name,
+            by=plan.plan_hash,
+            runs=tuple(reused.files),
+            before=known[-1].seal if known else "",
+            created=timestamp(),
+        )
+        with suppress(FileExistsError):  # another study was noted at the same moment
+            note.create(folder / f"{len(known) + 1:04d}.json")
 
 
 def checked_source(plan: Plan, reused: Reused, *, copied: bool) -> int | None:
