@@ -299,6 +299,13 @@ def test_reused_runs_are_not_reused_again_and_no_seed_comes_from_two_studies(cor
     assert "both have seed 1 of default; name one" in refused(corpus, old, reuse=[str(old), str(twice)])
 
 
+def test_a_run_that_another_plan_made_is_refused(corpus, old, trained):
+    for folder in old.glob("runs/none-*"):
+        shutil.rmtree(folder)
+        shutil.copytree(trained / "whole/runs" / folder.name, folder)
+    assert "was made under another plan (none-s1-" in refused(corpus, old)
+
+
 def test_libraries_and_code_of_another_day_are_refused(corpus, trained, monkeypatch):
     monkeypatch.setattr("ablationlab.records.environment.code_hash", lambda: "00")
     assert "ablationlab's source" in refused(corpus, trained / "before")

@@ -166,6 +166,8 @@ def _mismatches(plan: Plan, planned: PlannedRun, source: EarlierStudy, run: Run)
     if origin is not None:
         yield f"was itself reused, from {origin.study!r}: name the folder that trained it"
         return
+    if record.plan_hash != source.plan.plan_hash:
+        yield "was made under another plan"
     settings = list(_setting_mismatches(plan, planned, record))
     yield from settings
     if planned.id != record.id and not settings:

@@ -46,9 +46,12 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
 
 def _reused(plan: Plan) -> list[RenderableType]:
     """Where runs come from that are not trained here, and how many studies rest on them."""
-    rows = [(each.study, each.created[:10], each.plan_hash[:12], len(each.files), each.studies) for each in plan.reused]
-    heads = ["study", "sealed", "plan", "runs", "studies on them"]
-    return [Table.simple("Reused baseline runs", heads, rows, heads[3:]).terminal()] if rows else []
+    rows = [
+        (each.study, each.created[:10], each.plan_hash[:12], len(each.files), each.studies, "exploratory")
+        for each in plan.reused
+    ]
+    heads = ["study", "sealed", "plan", "runs", "studies on them", "answers"]
+    return [Table.simple("Reused baseline runs", heads, rows, heads[3:5]).terminal()] if rows else []
 
 
 #: Runs that a plan lists.
