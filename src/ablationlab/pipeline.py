@@ -518,6 +518,7 @@ def train(
     from ablationlab.records.results import read_runs
     from ablationlab.study.checks import study_warnings
     from ablationlab.study.ledger import check_ledger
+    from ablationlab.study.reuse import copy_reused
     from ablationlab.training.executors.job import Job
 
     if study.trainer is None:
@@ -535,6 +536,7 @@ def train(
             tuned = None if planned else tune(study, results, options, listen)
             workers = processes or options.workers
             plan, corpus = seal(study, results, options.device, workers, listen, calibrations, tuned)
+            copy_reused(plan, results)
             drift = _checked_drift(plan, corpus, results, options)
         else:
             processes = ranks.world
@@ -794,6 +796,7 @@ def _sealed_by_the_leader(
 ) -> tuple[Plan, tuple[Drift, ...]]:
     """The leader seals the plan, or opens the sealed one; the others read it."""
     from ablationlab.study.plan import open_plan
+    from ablationlab.study.reuse import copy_reused
     from ablationlab.training.executors.torchrun import check
 
     check(study, ranks.world)
@@ -807,6 +810,7 @@ def _sealed_by_the_leader(
 
     def prepare() -> list[dict[str, str]]:
         plan, corpus = seal(study, results, options.device, ranks.world, listen)
+        copy_reused(plan, results)
         return [drift.model_dump() for drift in _checked_drift(plan, corpus, results, options)]
 
     drifts = tuple(Drift(**drift) for drift in ranks.share(prepare))

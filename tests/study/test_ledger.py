@@ -146,6 +146,10 @@ def test_what_no_variant_declared_is_named(bench, part, fields, named):
         remade(arm, **{part: new}) if part in ("model", "training", "budget") else arm.model_copy(update={part: new})
     )
     assert record_mismatches(changed, base) == [named]
+    # Of a reused run the plan may be another, and nothing else.
+    earlier = base.model_copy(update={"plan_hash": "00", "shared_init_hash": "00"})
+    assert record_mismatches(changed, earlier, reused=True) == [named]
+    assert record_mismatches(arm, earlier, reused=True) == []
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def analyze(dataset: Dataset) -> Analysis:
         look=look_result(dataset, comparisons),
         again=dataset.again,
         budget_unknown=dataset.budget_unknown,
+        reused=dict(dataset.reused),
         inputs=dict(dataset.inputs),
         altered=dict(dataset.altered),
     )

@@ -107,7 +107,8 @@ class Dataset:
     *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *budget_unknown*: variants of
     which, or of the baseline, nothing says how long they trained. *again*: those that are the baseline again. *added*:
     variants that joined the study after it was sealed. *look*: the planned look, from 1, that these runs are; None where
-    they are none. *own*: so many seeds train by themselves; without it, those of all looks.
+    they are none. *own*: so many seeds train by themselves; without it, those of all looks. *reused*: by regime, how many
+    studies rest on its baseline runs, where an earlier study trained them.
     *doubts*: how far an arm's values may be off, all by the same amount. *brief*: compute only what decides, as simulations
     need it.
     """
@@ -143,6 +144,7 @@ class Dataset:
     unpaired: bool = False
     curves: tuple[TableRun, ...] = ()
     budget_unknown: tuple[str, ...] = ()
+    reused: Mapping[str, int] = field(default_factory=dict)
     again: tuple[str, ...] = ()
     added: frozenset[str] = frozenset()
     design: Design | None = None

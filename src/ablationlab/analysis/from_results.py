@@ -19,7 +19,7 @@ from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.metrics import across_tokenizers
-from ablationlab.records.plan import Plan
+from ablationlab.records.plan import Plan, Reused
 from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.seal import ABSENT
 from ablationlab.records.settings import REGISTERED, TUNED, Study
@@ -47,6 +47,7 @@ def read_results(
         raise RecordError(f"{folder} is not a results folder: it has no plan.lock")
     look = _look(plan, results)
     as_planned = sealed and (plan.study.design is None or look is not None) and not _added_seeds(plan)
+    as_planned = as_planned and not plan.reused  # which baseline is reused may hang on what was seen of it
     study = plan.study
     done = [ended for run in results.runs if (ended := ended_run(run)) is not None]
     if not done:
@@ -95,6 +96,7 @@ def read_results(
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
         ledger=_ledger(plan, done, checked),
         budget_unknown=_budget_unknown(plan, done),
+        reused=_reused_in(plan),
         again=tuple(name for name, table in study.tables.items() if table.empty and name != study.baseline),
         deviations=tuple(_deviations(plan, results, done, study_file, evaluated)),
         own_seeds=study.own_seeds(),
@@ -170,11 +172,13 @@ def _check_against_plan(plan: Plan, done: Sequence[EndedRun]) -> None:
             for name in fields
             if getattr(ended.record, name) != getattr(planned, name)
         ]
-        if ended.record.study_hash != plan.study_hash:
+        source, seal = plan.reused_from(planned.id), ended.run.seal
+        if source is None and ended.record.study_hash != plan.study_hash:
             differs.append("study_hash in run.json is not that of plan.lock")
-        seal = ended.run.seal
-        if seal is not None and seal.plan_hash != plan.plan_hash:
+        if seal is not None and seal.plan_hash != plan.made_under(planned.id):
             differs.append("seal.json was made under another plan")
+        if source is not None and seal is not None and not source.files[planned.id].items() <= seal.files.items():
+            differs.append("seal.json does not have the files that plan.lock names")
         if ended.result.id != planned.id:
             differs.append(f"result.json belongs to {ended.result.id}")
         if differs:
@@ -234,7 +238,7 @@ def _deviations(
 ) -> list[Deviation]:
     study = plan.study
     deviations = _of_plan(sealed=results.sealed) + _of_files(results) + _of_design(plan, results)
-    deviations += _of_runs(plan, results)
+    deviations += _of_runs(plan, results) + [_of_reuse(plan, each) for each in plan.reused]
     if study_file is not None:
         deviations += _against_file(Plan.read_sealed(results.folder / "plan.lock").study, study_file)
     measured = {"spike_score", *measured_names(done)}.union(*(ended.result.metrics for ended in done))
@@ -297,6 +301,22 @@ def _of_design(plan: Plan, results: Results) -> list[Deviation]:
             names = list(amendment.variants)
             deviations.append(_deviation(DeviationCode.ADDED_VARIANTS, "variants", variants=names, **details))
     return deviations
+
+
+def _of_reuse(plan: Plan, reused: Reused) -> Deviation:
+    """Baseline runs that an earlier study trained."""
+    runs = [run.id for run in plan.runs if run.id in reused.files]
+    known = {"runs": runs, "studies": reused.studies, "date": reused.created[:10]}
+    return _deviation(DeviationCode.REUSED, reused.study, **known)
+
+
+def _reused_in(plan: Plan) -> dict[str, int]:
+    """By regime, how many studies rest on its baseline runs."""
+    found: dict[str, int] = {}
+    for run in plan.runs:
+        if (source := plan.reused_from(run.id)) is not None:
+            found[run.regime] = max(found.get(run.regime, 0), source.studies)
+    return found
 
 
 def _of_runs(plan: Plan, results: Results) -> list[Deviation]:

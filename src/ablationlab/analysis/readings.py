@@ -132,6 +132,8 @@ def _gap(
         return None
     if any(ended.record.recipe is None for ended in everyone):
         return ReadingGap.NOT_REPORTED
+    if any(plan.reused_from(ended.run.id) is not None for ended in everyone):
+        return ReadingGap.OTHER_CONDITIONS  # of another day
     stacks = [{pair[side].run.planned.stack for pair in pairs} for side in (0, 1)]
     if stacks[0] & stacks[1]:
         return ReadingGap.SHARED_STACK

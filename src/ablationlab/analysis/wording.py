@@ -340,6 +340,10 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     DeviationCode.ADDED_VARIANTS: (
         "Added on {date}, after the plan was sealed: {variants:list} ({reason}). They are exploratory."
     ),
+    DeviationCode.REUSED: (
+        "{n_runs} of the baseline of study {about}, sealed on {date}, are reused. {studies:count} studies rest on them and "
+        "err together. They were seen before this plan was made, so every verdict here is exploratory."
+    ),
     DeviationCode.OFF_TARGET: (
         "Calibration of regime {about} found no value of {setting} at which about {target:percent} of the baselines break: "
         "at {value:number}, the nearest, {broken} of {seeds} broke on separate seeds."

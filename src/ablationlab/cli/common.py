@@ -371,7 +371,8 @@ def _long(event: Planned, study: Path | None) -> str:
     from ablationlab.instrument.costing.estimate import estimate, on_slow_machine
     from ablationlab.pipeline import worker_count
 
-    workers, share = worker_count(plan, event.workers), len(waiting) / len(plan.runs)
+    trained = sum(plan.reused_from(run.id) is None for run in plan.runs)
+    workers, share = worker_count(plan, event.workers), len(waiting) / max(trained, 1)
     if share * on_slow_machine(plan, workers).seconds < _LONG:
         return ""  # nothing needs to be timed
     cost = estimate(plan, workers)

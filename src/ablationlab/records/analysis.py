@@ -137,6 +137,7 @@ class DeviationCode(StrEnum):
     NOT_A_LOOK = "not-a-look"
     EXTENDED = "extended"
     ADDED_VARIANTS = "added-variants"
+    REUSED = "reused"  # baseline runs of an earlier study
     OFF_TARGET = "off-target"  # a calibrated regime that breaks no share of baselines near the one asked for
 
 
@@ -1025,6 +1026,7 @@ class Analysis(SealedRecord):
     look: LookResult | None = None  # None without a design, and where the runs are no planned look
     again: tuple[str, ...] = ()  # variants that are the baseline once more (A/A)
     budget_unknown: tuple[str, ...] = ()  # variants of which, or of the baseline, nothing says how long they trained
+    reused: dict[str, int] = Field(default_factory=dict)  # by regime, how many studies rest on its baseline runs
     inputs: dict[str, str] = Field(default_factory=dict)  # SHA-256 of the files it was made from; runs by their seals
     altered: dict[str, str] = Field(default_factory=dict)  # files used on request although not as sealed; "": missing
 

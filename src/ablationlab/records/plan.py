@@ -27,6 +27,8 @@ from ablationlab.stats.results import FittedMinimum
 
 #: Folders of a results folder beside plan.lock.
 LOOKS, AMENDMENTS = "looks", "amendments"
+#: The folder beside the plan of a study that says which others use its baseline runs.
+REUSED = "reused"
 #: The folder of what is trained before the plan is sealed: tries of calibrated regimes, and stages of a sweep.
 CALIBRATION = "calibration"
 #: Where this machine has the texts and the code that plan.lock names; no record, and of no use elsewhere.
@@ -279,6 +281,42 @@ class TwoStages(StoredValue):
     minima: dict[str, FittedMinimum]
 
 
+class Reused(StoredValue):
+    """Baseline runs of an earlier study that serve in this one; docs/designs.md says what that costs."""
+
+    source: str
+    """The earlier study's results folder, without the folders above it."""
+    study: str
+    """Its name."""
+    plan_hash: str
+    """The plan that the runs were trained under."""
+    created: str
+    """When that was sealed."""
+    studies: int
+    """How many studies rested on these runs when this plan was sealed, that one and this one among them."""
+    files: dict[str, dict[str, str]]
+    """By run, the SHA-256 of every file that it sealed when it ended, but for its scores."""
+
+
+class Reuse(SealedRecord):
+    """reused/<number>.json, beside the plan of a study whose baseline runs another one uses."""
+
+    KIND: ClassVar[str] = "reuse"
+    MEND: ClassVar[str] = MEND_PLAN
+    plan_hash: str
+    """The plan beside it."""
+    study: str
+    """Name of the study that uses the runs."""
+    by: str
+    """The plan of that study."""
+    runs: tuple[str, ...]
+    """Those that it uses."""
+    before: str
+    """Seal of the record before it; empty for the first."""
+    created: str
+    """When the runs were copied."""
+
+
 #: Spread of measured step times above which a measurement is called noisy.
 NOISY_SPREAD = 0.05
 
@@ -506,6 +544,7 @@ def relocated(study: Study, place: Callable[[str], str]) -> Study:
             name: table.model_copy(update={"data": with_paths(table.data, place)}) for name, table in tables.items()
         }
     moved = {
+        "reuse": tuple(map(place, study.reuse)),
         "data": study.data.model_copy(update=data),
         "use": tuple(code.model_copy(update={"path": place(code.path)}) for code in study.use),
         "tables": tables,
@@ -555,6 +594,7 @@ class Plan(Record):
     stacks: tuple[tuple[str, ...], ...]
     calibrations: dict[str, Calibrated] = Field(default_factory=dict)
     tuned: TwoStages | None = None
+    reused: tuple[Reused, ...] = ()
     step_times: tuple[StepTime, ...] = ()  # of every arm, where [budget] makes time equal
     # Of the files that the study's own trainer consists of: path -> sha256.
     files: dict[str, str] = Field(default_factory=dict)
@@ -625,7 +665,9 @@ class Plan(Record):
     def _moved(self, place: Callable[[str], str]) -> Self:
         variants = {name: declared.moved(place) for name, declared in self.variants.items()}
         files = {place(name): sha256 for name, sha256 in self.files.items()}
-        return self.model_copy(update={"study": relocated(self.study, place), "variants": variants, "files": files})
+        reused = tuple(each.model_copy(update={"source": place(each.source)}) for each in self.reused)
+        moved = {"study": relocated(self.study, place), "variants": variants, "files": files, "reused": reused}
+        return self.model_copy(update=moved)
 
     def in_force(self, looks: tuple[Look, ...], amendments: tuple[Amendment, ...]) -> Self:
         """A sealed plan without the runs of looks that are not asked for (yet), and with those of its amendments.
@@ -679,6 +721,15 @@ class Plan(Record):
     def compared(self) -> tuple[PlannedRun, ...]:
         """The runs that are compared; the others are a sweep's other rates, the gate's, and those that measure noise."""
         return tuple(run for run in self.runs if run.role == "compared")
+
+    def reused_from(self, run_id: str) -> Reused | None:
+        """The earlier study that a run comes from; None for one that is trained here."""
+        return next((each for each in self.reused if run_id in each.files), None)
+
+    def made_under(self, run_id: str) -> str:
+        """The hash of the plan that a run was trained under."""
+        source = self.reused_from(run_id)
+        return self.plan_hash if source is None else source.plan_hash
 
     def run(self, run_id: str) -> PlannedRun:
         return next(run for run in self.runs if run.id == run_id)

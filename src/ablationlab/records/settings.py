@@ -98,6 +98,14 @@ def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
 Distinct = AfterValidator(_unique)
 Seeds = Annotated[tuple[Natural, ...], BeforeValidator(_seeds), Distinct]
 SomeSeeds = Annotated[tuple[Natural, ...], Field(min_length=1), BeforeValidator(_seeds), Distinct]
+#: One path, or several.
+SomePaths = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(
+        lambda value: (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    ),
+    Distinct,
+]
 SeveralSeeds = Annotated[tuple[Natural, ...], Field(min_length=2), BeforeValidator(_seeds), Distinct]
 
 
@@ -1188,6 +1196,8 @@ class Study(Frozen):
     """The question, as the page and the paper print it."""
     use: tuple[UsedCode, ...] = ()
     """Your own Python files, relative to the study file, or entry points. Their content is sealed with the plan."""
+    reuse: SomePaths = ()
+    """Results folders of earlier studies whose baseline runs serve here, relative to the study file or this folder."""
     baseline: str
     """The variant that the others are compared with."""
     variants: Annotated[tuple[str, ...], Field(min_length=1), Distinct]
@@ -1284,6 +1294,8 @@ class Study(Frozen):
         for regime in body.get("regimes", {}).values():
             (regime.get("calibrate") or {}).pop("value", None)
         _without_found(body)
+        if self.reuse:
+            body["reuse"] = [Path(path).name for path in self.reuse]
         if self.use:
             body["use"] = [[code.name, code.sha256] for code in self.use]
         if "data" in body:

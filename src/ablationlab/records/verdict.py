@@ -118,7 +118,8 @@ class VariantVerdict(StoredValue):
     answer rests on. *as_counted*: unstable by count, which is not shown. *at_a_cost*: what is shown worse, or cost more than
     its margin. *confirmed*: better, every guard is kept and the budgets are known.
     *unequal_seeds*: of a table in which one arm alone has some seeds. *again*: the variant is the baseline once more.
-    *left_out*: how many seeds were left out in turn, and *without* those that change the answer.
+    *reused*: how many studies rest on the baseline runs of an earlier study that it was compared with; 0 where they were
+    trained here. *left_out*: how many seeds were left out in turn, and *without* those that change the answer.
     """
 
     variant: str
@@ -134,6 +135,7 @@ class VariantVerdict(StoredValue):
     budget_unknown: bool = False
     unequal_seeds: bool = False
     again: bool = False
+    reused: int = 0
     guards: tuple[Guard, ...] = ()
     lacks: tuple[Lack, ...] = ()
     tie_break: TieBreak | None = None

@@ -12,16 +12,17 @@ from ablationlab.analysis import wording
 from ablationlab.analysis.conclusion import decided_again
 from ablationlab.analysis.stages import found_by_stages
 from ablationlab.core.errors import AblationLabError, RecordError
-from ablationlab.core.format import counted, part
+from ablationlab.core.format import count, counted, part
 from ablationlab.core.grouping import grouped
 from ablationlab.records.energy import ENERGY
 from ablationlab.records.evaluation import Suite
-from ablationlab.records.plan import AMENDMENTS, CALIBRATION, LOOKS, PLACES, Deposit, Plan
+from ablationlab.records.plan import AMENDMENTS, CALIBRATION, LOOKS, PLACES, REUSED, Deposit, Plan
 from ablationlab.records.results import REPLICATION, RUN_FILES, SUITE, WEIGHTS, Results, Run, not_kept
 from ablationlab.records.seal import RunSeal, SealedRecord, file_hash
 from ablationlab.records.settings import SWEEP
 from ablationlab.records.storage import ResultsFolder, inside, numbered, read_regular
 from ablationlab.records.table_curves import TABLE_CURVES
+from ablationlab.study.reuse import checked_source, notes
 
 #: Of the files that name what they were made from.
 _NAMING = ("report.html", "paper/claims.json")
@@ -29,7 +30,17 @@ _NAMING = ("report.html", "paper/claims.json")
 _OWN = frozenset(
     [
         *("plan.lock", "study.lock", "deposit.json", PLACES, "runs", "locks", "use", "evaluation", "calibration"),
-        *(LOOKS, AMENDMENTS, ENERGY, REPLICATION, TABLE_CURVES, "analysis.json", "verdict.json", "validation.json"),
+        *(
+            LOOKS,
+            AMENDMENTS,
+            REUSED,
+            ENERGY,
+            REPLICATION,
+            TABLE_CURVES,
+            "analysis.json",
+            "verdict.json",
+            "validation.json",
+        ),
         *("validation.md", "report.html", "statistics.md", "figures", "tables", "paper", "paper.pdf"),
     ]
 )
@@ -80,6 +91,8 @@ def _links(folder: Path, deposited: Path | None) -> Iterator[Link]:
         for amendment in plan.amendments:
             yield Link("amendments", "holds", f"{counted(len(amendment.runs), 'run')} added {amendment.created}")
         yield from _before_the_plan(plan, folder)
+        yield from _reused(plan, ResultsFolder(folder))
+        yield from _reuse(plan, folder)
         yield from _code(plan, folder)
         yield from _runs(results)
         yield from _tasks(results)
@@ -151,6 +164,33 @@ def _before_the_plan(plan: Plan, folder: Path) -> Iterator[Link]:
         )
 
 
+def _reused(plan: Plan, results: ResultsFolder) -> Iterator[Link]:
+    """The studies that runs come from. Their copies are compared with the plan where all runs are."""
+    for reused in plan.reused:
+        where = f"{REUSED} from {reused.study}"
+        try:
+            studies = checked_source(plan, reused, copied=any(results.run(run_id).done for run_id in reused.files))
+        except AblationLabError as error:
+            yield Link(where, "differs", str(error))
+            continue
+        runs = counted(len(reused.files), "run")
+        if studies is None:
+            yield Link(where, "unchecked", f"{runs}; {reused.source} is not here")
+        else:
+            yield Link(where, "holds", f"{runs}, on which {count(studies)} studies rest by now")
+
+
+def _reuse(plan: Plan, folder: Path) -> Iterator[Link]:
+    """The studies that use runs of this one."""
+    if not os.path.lexists(folder / REUSED):
+        return
+    try:
+        users = {note.by for note in notes(folder, plan)}
+        yield Link(REUSED, "holds", f"{counted(len(users), 'study', 'studies')} beside this one")
+    except RecordError as error:
+        yield Link(REUSED, "differs", str(error))
+
+
 def _small(folder: Path, place: str, seal: str) -> Iterator[Link]:
     """What is wrong with one of them."""
     try:
@@ -212,8 +252,11 @@ def _run(results: Results, run: Run) -> Iterator[Link]:
         damage = results.reader.damage.get(f"{where}/seal.json")
         yield Link(f"{where}/seal.json", "differs", "" if damage is None else damage.text)
         return
-    if results.plan is not None and seal.plan_hash != results.plan.plan_hash:
+    if results.plan is not None and seal.plan_hash != results.plan.made_under(run.id):
         yield Link(f"{where}/seal.json", "differs", "was made under another plan")
+    source = None if results.plan is None else results.plan.reused_from(run.id)
+    if source is not None and not source.files[run.id].items() <= seal.files.items():
+        yield Link(f"{where}/seal.json", "differs", "does not have the files that plan.lock names")
     for name in seal.files:
         changed = _change(run.folder.path, name, seal.allowed(name), "is not as it was sealed")
         if changed and not run.left_out(name):
@@ -290,7 +333,7 @@ def _unknown(results: Results) -> Iterator[Link]:
             strange.append(
                 (f"runs/*/{name}", f"is not sealed, so not checked, in {counted(len(holders), 'run')}; not read")
             )
-    for kind, digits in ((LOOKS, 1), (AMENDMENTS, 4), (ENERGY, 4)):
+    for kind, digits in ((LOOKS, 1), (AMENDMENTS, 4), (REUSED, 4), (ENERGY, 4)):
         if (place := folder.path / kind).is_dir():
             others = sorted(set(place.iterdir()) - set(numbered(place, digits)))
             strange += [(f"{kind}/{path.name}", "is not named as a record is: it is not read") for path in others]

@@ -279,6 +279,7 @@ def answer_flags(judged: VariantVerdict) -> list[str]:
         "A/A": judged.again,
         "unequal seeds": judged.unequal_seeds,
         "budget unknown": judged.budget_unknown,
+        f"reused ({count(judged.reused)})": bool(judged.reused),
         "exploratory": judged.label == "exploratory",
     }
     return [flag for flag, there in known.items() if there]

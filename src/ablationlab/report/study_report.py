@@ -45,8 +45,8 @@ class AnswerGroup:
 @dataclass(frozen=True)
 class StudyReport:
     """*effects*: every comparison. *answers*: those that the rules answered, by regime, the best first; registered ones
-    alone where there are any. *next_look*: seeds of the planned look that an answer waits for. *contrasts*: other registered comparisons of the primary metric. *sure*, *fair* and the rest
-    are clauses.
+    alone where there are any. *contrasts*: other registered comparisons of the primary metric. *next_look*: seeds of the
+    planned look that an answer waits for. *sure*, *fair* and the rest are clauses.
     """
 
     name: str

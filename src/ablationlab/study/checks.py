@@ -76,6 +76,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
         _impossible_criteria,
         _variance_problems,
         _hypothesis_problems,
+        _reuse_problems,
     ]
     if not isinstance(data.get("trainer"), Mapping):
         checks = [
@@ -810,6 +811,28 @@ def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         if asked.get("correction") not in (None, "holm", "bonferroni", "none"):
             text = "does not hold its level over several looks"
             yield Problem(f"{key}.correction", text, repr(asked["correction"]), "holm, bonferroni, none")
+
+
+def _reuse_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """What runs of an earlier study cannot serve in: they were seen, and made on one device, at another time."""
+    if not data.get("reuse"):
+        return
+    calibrated = [name for name, regime in _table(data, "regimes").items() if _table({"": regime}, "").get("calibrate")]
+    execution = _table(data, "execution")
+    stands_against = {
+        "design": ("design" in data, "looks count runs as they come in, and reused ones were seen before"),
+        "sweep": ("sweep" in data, "the rates of the baseline would be chosen on runs that were seen"),
+        **{f"regimes.{name}.calibrate": (True, "its value is not known when runs are reused") for name in calibrated},
+        "budget.match": (
+            _table(data, "budget").get("match") == "time",
+            "the steps of the earlier runs were timed then",
+        ),
+        "execution.parallel": (execution.get("parallel") is not None, "layouts of torchrun are not known beforehand"),
+        "execution.deterministic": (execution.get("deterministic") is False, "runs do not have the same bits twice"),
+    }
+    for key, (there, why) in stands_against.items():
+        if there:
+            yield Problem(key, f"does not work with `reuse`: {why}", None, "one of the two")
 
 
 def _calibration_problems(data: Mapping[str, Any]) -> Iterator[Problem]:

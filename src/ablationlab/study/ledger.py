@@ -7,7 +7,7 @@ of arms that differ in anything else is refused, with the name of the thing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import MismatchError
@@ -86,10 +86,12 @@ def setting_mismatches(
     return mismatches
 
 
-def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> list[str]:
-    """Everything in two runs' records that should be equal and is not; what a sweep varies may differ in *tuned* arms."""
+def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False, reused: bool = False) -> list[str]:
+    """Everything in two runs' records that should be equal and is not; what a sweep varies may differ in *tuned* arms, and
+    the plan where one is *reused*: other variants then share other parameters, whose values are compared one by one."""
+    of_plan = () if reused else ("plan_hash",)
     if a.recipe is None or b.recipe is None:
-        return _own_trainer_mismatches(a, b)
+        return _own_trainer_mismatches(a, b, of_plan)
 
     def free(key: str) -> bool:
         return a.declares.covers_setting(key) or b.declares.covers_setting(key)
@@ -112,7 +114,8 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
             planned = planned_data_order(record.seed_triple[1], record.corpus, steps=record.budget.steps, **shape)
             if record.data_order_hash != planned:
                 mismatches.append(f"data_order_hash of {record.id} is not that of its seed")
-    for field in (*(() if other_order else ("data_order_hash",)), "shared_init_hash", "plan_hash"):
+    of_plan = (*of_plan, *(() if reused else ("shared_init_hash",)))
+    for field in (*(() if other_order else ("data_order_hash",)), *of_plan):
         if getattr(a, field) != getattr(b, field):
             mismatches.append(f"{field} differs")
     mismatches += _corpus_mismatches(a, b, free) if other_text else ["corpus differs"] if a.corpus != b.corpus else []
@@ -130,7 +133,7 @@ def _version_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
     return ["library or code versions differ"] if made[0] != made[1] and not (a.drift or b.drift) else []
 
 
-def _own_trainer_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
+def _own_trainer_mismatches(a: RunRecord, b: RunRecord, of_plan: Sequence[str]) -> list[str]:
     """Of runs that the user's own trainer makes: their tables, up to what the variants write, seed and regime."""
     ours, theirs = flattened(a.settings), flattened(b.settings)
     mismatches = [
@@ -138,7 +141,7 @@ def _own_trainer_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
         for key in sorted(ours.keys() | theirs.keys())
         if ours.get(key) != theirs.get(key) and not (a.declares.covers_setting(key) or b.declares.covers_setting(key))
     ]
-    for name in ("seed", "regime", "plan_hash"):
+    for name in ("seed", "regime", *of_plan):
         if getattr(a, name) != getattr(b, name):
             mismatches.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
     return mismatches + _version_mismatches(a, b)
@@ -256,7 +259,7 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
     cells = {}
     for run in runs:
         if run.record is not None and run.result is not None:
-            if run.record.plan_hash != plan.plan_hash:
+            if run.record.plan_hash != plan.made_under(run.id):
                 differs = ["plan_hash differs: it was made under another plan"]
                 refuse(f"the record of {run.id}", "the sealed plan", differs)
             refuse(f"the record of {run.id}", "its result", result_mismatches(run.record, run.result))
@@ -265,7 +268,8 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
     for (pair, variant), (record, result) in cells.items():
         base = cells.get((pair, plan.study.baseline))
         if base is not None and variant != plan.study.baseline:
-            mismatches = record_mismatches(record, base[0]) + environment_mismatches(result, base[1])
+            reused = plan.reused_from(base[0].id) is not None
+            mismatches = record_mismatches(record, base[0], reused=reused) + environment_mismatches(result, base[1])
             if record.recipe is None:
                 mismatches += reported_mismatches(record, base[0], result, base[1])
             refuse(record.id, base[0].id, mismatches)

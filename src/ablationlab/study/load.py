@@ -227,6 +227,8 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
         directory = user_path(str(data.get("directory", ".")), folder)
         data["directory"] = str(directory)
         data["command"] = [_program_file(word, directory) for word in command]
+    if "reuse" in data:
+        data["reuse"] = _results_folders(data["reuse"], folder)
     if has_own_trainer(data):
         return  # its [data] is its own trainer's
     tables = {"data": data.get("data")}
@@ -241,6 +243,15 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
             table["corpus"] = _resolved(corpus, folder, source, f"{key}.corpus")
         if isinstance(mixture, dict):
             table["mixture"] = {_resolved(name, folder, source, f"{key}.mixture"): mixture[name] for name in mixture}
+
+
+def _results_folders(given: Any, folder: Path) -> Any:
+    """Folders of ``reuse``, seen from the study file, or from the current folder where there is none."""
+    paths = [given] if isinstance(given, str) else given
+    if not isinstance(paths, list) or not all(isinstance(path, str) and "\0" not in path for path in paths):
+        return given
+    seen = [user_path(path, folder) for path in paths]
+    return [str(there if there.exists() else user_path(path)) for path, there in zip(paths, seen, strict=True)]
 
 
 def _program_file(word: Any, folder: Path) -> Any:

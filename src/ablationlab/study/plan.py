@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from fractions import Fraction
 from functools import cache
 from math import ceil, gcd, lcm, sqrt
@@ -58,6 +59,7 @@ from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import PROBES, probe_intervals
+from ablationlab.study.reuse import open_sources, reused_ids, with_reused
 from ablationlab.study.trainers import metrics_of, own_trainer_runs, program_drift
 from ablationlab.study.variants import is_baseline_again, variants_of
 
@@ -230,6 +232,7 @@ def _plan(
             )
         study = study.tuned({name: minimum.lr for name, minimum in tuned.minima.items() if minimum.lr is not None})
 
+    sources = open_sources(study)
     device_kind, device_name = choose_device(device)
 
     def precision(asked: Asked) -> Precision:
@@ -246,15 +249,22 @@ def _plan(
 
         check_text(study.evaluation, _contexts(cells.own), corpus)
         tasks = plan_tasks(study.evaluation)
-    width = best_stack_width(study, cells, gpu_memory() if device_kind == "cuda" else None, workers)
+    served = reused_ids(study, cells.own, sources)
+    trained = replaced(cells, own=[cell for cell in cells.own if cell.id not in served])
+    width = best_stack_width(study, trained, gpu_memory() if device_kind == "cuda" else None, workers)
+    if sources and study.execution.stack_width == "auto":  # bits depend on it
+        width = sources[0].plan.execution.stack_width
     if study.execution.parallel is None:
         check_room(max(cell.budget.parameters for cell in (*cells.own, *cells.swept)), width, device_kind)
-    stacks = _stacks(study, cells, width) + _sweep_stacks(cells, width)
+    stacks = _stacks(study, trained, width) + _sweep_stacks(cells, width)
     cores = usable_cores()
     wanted = study.execution.threads
     # Runs that torchrun spreads are trained one after another, by all processes together.
     busy = min(workers or cores, len(stacks)) if study.execution.parallel is None else workers or 1
     threads = wanted if wanted != "auto" else max(1, cores // busy) if device_kind == "cpu" else 1
+    if sources and wanted == "auto":
+        threads = sources[0].plan.execution.threads
+    stacks = [[cell] for cell in cells.own if cell.id in served] + stacks
     plan = Plan(
         study=study,
         study_hash=study.hash,
@@ -281,7 +291,7 @@ def _plan(
         created=timestamp(),
         plan_hash="",
     )
-    return plan.sealed()
+    return with_reused(plan, sources).sealed()
 
 
 def calibrated_regimes(study: Study) -> list[str]:

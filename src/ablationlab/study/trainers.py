@@ -285,11 +285,13 @@ def own_trainer_runs(study: Study) -> tuple[tuple[PlannedRun, ...], dict[str, De
 def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "auto", workers: int | None = None) -> Plan:
     """The plan of a study that its own trainer trains. Nothing is written."""
     from ablationlab.model.machine import choose_device
+    from ablationlab.study.reuse import open_sources, with_reused
 
     own = study.trainer
     assert own is not None
     device_kind, device_name = choose_device(device)
     runs, declared = own_trainer_runs(study)
+    sources = open_sources(study)
     plan = Plan(
         study=study,
         study_hash=study.hash,
@@ -304,7 +306,9 @@ def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "aut
             device_name=device_name,
             precision="own",
             stack_width=1,
-            threads=max(1, usable_cores() // min(workers or 1, len(runs))),
+            threads=sources[0].plan.execution.threads
+            if sources
+            else max(1, usable_cores() // min(workers or 1, len(runs))),
         ),
         runs=runs,
         stacks=tuple((run.id,) for run in runs),
@@ -313,7 +317,7 @@ def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "aut
         created=timestamp(),
         plan_hash="",
     )
-    return plan.sealed()
+    return with_reused(plan, sources).sealed()
 
 
 def program_files(own: Trainer) -> dict[str, str]:

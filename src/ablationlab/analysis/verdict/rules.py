@@ -136,7 +136,8 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
         guards = (Guard(name=primary.metric, comparison=primary.id, standing=standing_of(primary)), *guards)
     costs = _costs(evidence, answer, guards)
     tie = _break_tie(analysis, evidence, variant, regime, guards) if answer == Answer.SAME else None
-    unknown = variant in analysis.budget_unknown
+    unknown, reused = variant in analysis.budget_unknown, analysis.reused.get(regime, 0)
+    kept = all(guard.standing == Standing.KEPT for guard in guards)
     return VariantVerdict(
         variant=variant,
         reference=analysis.baseline,
@@ -147,13 +148,14 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
         advice=_advice(evidence, answer, costs, tie),
         as_counted=answer == Answer.UNSTABLE and not failures.more,
         at_a_cost=costs,
-        confirmed=answer == Answer.BETTER and not unknown and all(guard.standing == Standing.KEPT for guard in guards),
+        confirmed=answer == Answer.BETTER and not unknown and not reused and kept,
         budget_unknown=unknown,
         unequal_seeds=any(
             known.code == DeviationCode.UNEQUAL_SEEDS and known.about in (variant, f"{variant} in {regime}")
             for known in analysis.deviations
         ),
         again=variant in analysis.again,
+        reused=reused,
         guards=guards,
         lacks=_lacks(evidence, answer),
         tie_break=tie,

@@ -51,7 +51,8 @@ def seed_seconds(plan: Plan, cost: Estimate) -> float | None:
     own = [run for run in plan.runs if run.role == "compared" or judges(plan.study, run)]
     if not own:
         return None
-    flops, every = (sum(run.budget.matmul_flops for run in runs) for runs in (own, plan.runs))
+    trained = [run for run in plan.runs if plan.reused_from(run.id) is None] or plan.runs
+    flops, every = (sum(run.budget.matmul_flops for run in runs) for runs in (own, trained))
     return cost.seconds * flops / every / len({run.seed for run in own})
 
 
@@ -104,7 +105,7 @@ def _scaled(plan: Plan, workers: int, per_flop: float, per_step: Callable[[Plann
     """All of it, where a FLOP takes *per_flop* seconds and a step *per_step* besides."""
     on_cpu = plan.execution.device == "cpu"
     seconds = 0.0
-    stacks = [stack for stack in plan.stacks if stack]  # those of looks that are not asked for yet have no runs
+    stacks = _trained(plan)
     for stack in stacks:
         run = plan.run(stack[0])
         steps = run.budget.steps + _validation_steps(plan, run)
@@ -119,6 +120,11 @@ def _scaled(plan: Plan, workers: int, per_flop: float, per_step: Callable[[Plann
         disk.end,
         disk.most,
     )
+
+
+def _trained(plan: Plan) -> list[tuple[str, ...]]:
+    """The stacks that are trained here: those of looks that are not asked for yet have no runs."""
+    return [stack for stack in plan.stacks if stack and plan.reused_from(stack[0]) is None]
 
 
 def _step_flops(plan: Plan, run: PlannedRun) -> float:
@@ -158,7 +164,7 @@ def _step_seconds(plan: Plan, device: torch.device) -> float:
     from ablationlab.model.device import compute_dtype
     from ablationlab.training.stack import Member, Stack
 
-    runs = [plan.run(run_id) for run_id in plan.stacks[0]]
+    runs = [plan.run(run_id) for run_id in (*_trained(plan), *plan.stacks)[0]]
     tokens = np.random.default_rng(0).integers(0, plan.corpus.vocabulary, 10 * runs[0].model.context + 1000)
     stack = Stack(
         [Member(run.id, run.seed, run.lr, run.model) for run in runs],

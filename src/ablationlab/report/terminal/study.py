@@ -41,7 +41,17 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
     each = [(run.id, run.seed, run.stack + 1) for run in plan.runs]
     runs = Table.simple("Runs", ["id", "seed", "stack"], each, ["seed", "stack"])
     together = any(len(stack) > 1 for stack in plan.stacks)
-    return [arm_table(plan).terminal(), _first(runs if together else runs.without("stack"))]
+    return [arm_table(plan).terminal(), *_reused(plan), _first(runs if together else runs.without("stack"))]
+
+
+def _reused(plan: Plan) -> list[RenderableType]:
+    """Where runs come from that are not trained here, and how many studies rest on them."""
+    rows = [
+        (each.study, each.created[:10], each.plan_hash[:12], len(each.files), each.studies, "exploratory")
+        for each in plan.reused
+    ]
+    heads = ["study", "sealed", "plan", "runs", "studies on them", "answers"]
+    return [Table.simple("Reused baseline runs", heads, rows, heads[3:5]).terminal()] if rows else []
 
 
 #: Runs that a plan lists.
@@ -103,7 +113,11 @@ def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
     ]
     each = [(run.id, run.seed) for run in plan.runs]
     arms_of = Table.simple("Arms", ["regime", "variant", "runs", "changes"], rows, ["runs"])
-    return [_regimes(arms_of, plan).terminal(), _first(Table.simple("Runs", ["id", "seed"], each, ["seed"]))]
+    return [
+        _regimes(arms_of, plan).terminal(),
+        *_reused(plan),
+        _first(Table.simple("Runs", ["id", "seed"], each, ["seed"])),
+    ]
 
 
 def own_trainer_summary(plan: Plan, workers: int) -> str:
@@ -112,8 +126,9 @@ def own_trainer_summary(plan: Plan, workers: int) -> str:
     assert own is not None
     kind = f"trainer {own.name!r}" if own.name is not None else f"command: {own.title}"
     files = f"Sealed files: {', '.join(plan.files)}.\n" if plan.files else ""
+    runs = sum(plan.reused_from(run.id) is None for run in plan.runs)
     return plain(
-        f"{len(plan.runs)} runs by the study's own {kind}, {workers} at a time on {plan.execution.device_name}.\n"
+        f"{runs} runs by the study's own {kind}, {workers} at a time on {plan.execution.device_name}.\n"
         f"This runs your code. It is asked for {', '.join(own.metrics)}.\n{files}"
         f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
     )
@@ -146,14 +161,15 @@ def _what(corpus: Corpus) -> str:
 
 def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
     """The plan in a few sentences."""
-    tokens = sum(run.budget.tokens for run in plan.runs)
-    flops = sum(run.budget.matmul_flops for run in plan.runs)
+    trained = [run for run in plan.runs if plan.reused_from(run.id) is None]
+    tokens = sum(run.budget.tokens for run in trained)
+    flops = sum(run.budget.matmul_flops for run in trained)
     how, corpus = plan.execution, plan.corpus
     most = max(map(len, plan.stacks))
-    stacks = counted(len(plan.stacks), "stack")
+    stacks = counted(len({run.stack for run in trained}), "stack")
     together = f", up to {most} trained together in one program ({stacks})" if most > 1 else ", each trained alone"
     return plain(
-        f"{count(len(plan.runs))} runs{together}; "
+        f"{count(len(trained))} runs{together}; "
         f"{amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
         f"{how.device_name}, {precisions(plan)}, {counted(how.threads, 'thread')} per process, "
         f"{counted(workers, 'process', 'processes')}.\n"
