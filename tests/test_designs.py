@@ -335,14 +335,14 @@ def test_a_user_is_told_the_next_look_and_takes_it(study_file, cli, tmp_path):
     assert "mean seeds" in output
     code, output, error = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
     assert code == 0, error
-    assert f"Next look: 4 seeds ablationlab extend {out}" in " ".join(output.split())
+    assert f"look at 4 seeds: ablationlab extend {out}" in " ".join(output.split())
     code, output, error = cli("extend", out, "--workers", "1", "--no-report")
     assert code == 0, error
     assert "exploratory" not in output
-    assert f"Next look: 6 seeds ablationlab extend {out}" in " ".join(output.split())
+    assert f"look at 6 seeds: ablationlab extend {out}" in " ".join(output.split())
     code, output, error = cli("extend", out, "--workers", "1", "--no-report")
     assert code == 0, error
-    assert "Next look" not in output
+    assert "look at" not in output
     assert "no planned look is left" in cli("extend", out)[2]
 
 

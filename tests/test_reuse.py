@@ -22,8 +22,8 @@ from ablationlab.records.seal import RunSeal, file_hash
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import TEMPORARY, ResultsFolder
 from ablationlab.report.chain import chain
+from ablationlab.report.effects import answer_flags
 from ablationlab.report.page.build import page_html
-from ablationlab.report.tables.answers import flags
 from ablationlab.study import reuse
 from ablationlab.study.load import load_study, parse_study
 from conftest import TINY, corpus_text, run_here, to_toml, with_changes
@@ -142,7 +142,7 @@ def test_an_answer_on_reused_runs_is_exploratory_and_says_how_many_studies_rest_
     assert {each.label for each in ours.analysis.comparisons} == {"exploratory"}
     assert [(each.reused, each.confirmed, each.label) for each in ours.verdict.verdicts] == [(2, False, "exploratory")]
     assert {each.reused for each in theirs.verdict.verdicts} == {0}
-    assert "reused (2)" in flags(ours.verdict.verdicts[0])
+    assert "reused (2)" in answer_flags(ours.verdict.verdicts[0])
     found = [each for each in ours.analysis.deviations if each.code == DeviationCode.REUSED]
     assert [(each.about, each.details["studies"], len(each.details["runs"])) for each in found] == [("old", 2, 3)]
     assert "3 runs of the baseline of study old" in deviation(found[0])

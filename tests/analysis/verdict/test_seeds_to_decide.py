@@ -12,7 +12,8 @@ from ablationlab.analysis.power import OUT_OF_REACH
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Answer
-from ablationlab.report.tables.answers import TOO_CLOSE, answer_table
+from ablationlab.report.effects import TOO_CLOSE
+from ablationlab.report.tables.answers import answer_table
 from ablationlab.stats import pairs_to_decide
 
 from .studies import LOSS, arms, dataset, study
