@@ -59,9 +59,10 @@ def test_the_sequential_p_is_at_most_alpha_exactly_where_a_bound_is_crossed(spen
         levels = looks.levels(alpha)
         for row in p:
             for look in (1, 2, 3):
-                value = looks.p_value(tuple(row[:look]))
+                value, nearest = looks.p_value(tuple(row[:look])), np.min(row[:look] / levels[:look])
                 assert value is not None
-                assert (value <= alpha * (1 + 1e-3)) == bool(np.any(row[:look] <= levels[:look] * (1 + 1e-3)))
+                if abs(nearest - 1) > 2e-3:  # nearer to a bound, both are rounded
+                    assert (value <= alpha) == bool(nearest <= 1)
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.7, 2.0])
