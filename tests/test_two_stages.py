@@ -23,6 +23,7 @@ from ablationlab.report.page.build import page_html
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.paper.study import StudyView
 from ablationlab.stats.rates import best_rate
+from ablationlab.stats.results import Doubt
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import run_count
 from ablationlab.study.stages import stage_study
@@ -92,11 +93,12 @@ def test_all_arms_have_as_many_runs_in_every_stage_as_the_study_says(whole):
     assert run_count(plan.study) == len(plan.runs) + stages
 
 
-def test_the_tuned_comparison_is_of_the_judged_runs_beyond_the_larger_doubt(whole):
+def test_the_tuned_comparison_is_of_the_judged_runs_beyond_the_doubt_of_its_side(whole):
     analysis, plan = analyze(read_results(whole)), Plan.of(ResultsFolder(whole))
     compared = next(one for one in analysis.comparisons if one.id == "validation_loss/tuned/layernorm:none")
     assert compared.label == "registered"
-    assert compared.doubt == max(minimum.doubt for minimum in plan.tuned.minima.values())
+    minima = plan.tuned.minima
+    assert compared.doubt == Doubt(below=minima["layernorm"].doubt, above=minima["none"].doubt)
     losses = {
         (run.planned.variant, run.planned.seed): run.result.metrics["validation_loss"]
         for run in Results.open(whole).runs

@@ -63,8 +63,8 @@ def _power(comparison: Comparison, sd: float, arms: int) -> Power:
         smallest_effect=comparison.smallest_effect,
         alpha=alpha,
         arms=arms,
-        detectable_80=seen + comparison.doubt,
-        limit=_limit(seen, comparison.doubt),
+        detectable_80=seen + comparison.doubt.larger,
+        limit=_limit(seen, comparison.doubt.larger),
         decided_by=_decided_by(comparison, sd, alpha, arms),
     )
 
@@ -78,10 +78,12 @@ def _decided_by(comparison: Comparison, sd: float, alpha: float, arms: int) -> i
     """Seeds that decide with 80 % power, if the effect is as large as seen; None beyond ten times those at hand."""
     if comparison.estimate is None or comparison.direction is None:
         return None
+    smallest, doubt = comparison.smallest_effect, comparison.doubt
+    asked_same = smallest is not None and abs(comparison.estimate) < smallest
     pairs = pairs_to_decide(
         comparison.estimate / sd,
-        None if comparison.smallest_effect is None else comparison.smallest_effect / sd,
-        doubt=comparison.doubt / sd,
+        None if smallest is None else smallest / sd,
+        doubt=(doubt.larger if asked_same else doubt.above if comparison.estimate < 0 else doubt.below) / sd,
         power=POWER,
         alpha=alpha,
         arms=arms,
@@ -96,7 +98,7 @@ def with_seeds_to_keep(comparison: Comparison) -> Comparison:
     cost, sd, seen = comparison.cost, comparison.delta_sd, comparison.loss()[0]
     if comparison.role != "guard" or cost is None or comparison.design == "unpaired" or not sd or seen is None:
         return comparison
-    room = (margin or 0.0) - seen - comparison.doubt
+    room = (margin or 0.0) - seen - comparison.doubt_of_cost.above
     most = OUT_OF_REACH * comparison.n
     pairs = pairs_to_decide(room / sd, None, power=POWER, alpha=comparison.alpha, most=most) if room > 0 else None
     return comparison.model_copy(update={"cost": cost.model_copy(update={"kept_by": pairs})})
@@ -316,7 +318,7 @@ def _spread(
     if best is None:
         return None, "not in the pilot", 0.0
     where = "" if best.regime == planned.regime else f", regime {best.regime}"
-    doubt = best.doubt if planned.regime == TUNED else 0.0
+    doubt = best.doubt.larger if planned.regime == TUNED else 0.0
     return best.delta_sd, f"pilot, {best.n} pairs{where}", doubt
 
 

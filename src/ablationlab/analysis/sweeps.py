@@ -36,7 +36,7 @@ from ablationlab.records.results import Run
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Study, Sweep
 from ablationlab.stats import paired_t_interval
 from ablationlab.stats.rates import best_rate, counted_loss, lr_sensitivity
-from ablationlab.stats.results import FittedMinimum
+from ablationlab.stats.results import Doubt, FittedMinimum
 from ablationlab.stats.tuned import fitted_minimum
 from ablationlab.study.ledger import environment_mismatches, record_mismatches, refuse
 from ablationlab.study.stages import StageLosses
@@ -54,7 +54,7 @@ class Swept:
 
     part: SweepAnalysis
     values: Values
-    doubts: Mapping[Arm, float]
+    doubts: Mapping[Arm, Doubt]
     runs: tuple[RunStability, ...]
     checked_pairs: int
 
@@ -124,7 +124,7 @@ def swept(
         comparisons=(),
     )
     values = _over_the_sweep(grid, sensitivities, points) | _tuned_values(grid, rates, names)
-    doubts: dict[Arm, float] = {}
+    doubts: dict[Arm, Doubt] = {}
     if tuned_at == "fitted-minima":
         fitted, doubts = _fitted(grid, minima, [plan.metrics[name] for name in names if name in plan.metrics])
         values |= fitted
@@ -143,14 +143,16 @@ def _judged(grid: _Grid, plan: Plan, tuned: TwoStages, names: Sequence[str], pai
     rates = {variant: grid.sweep.rates(variant)[0] for variant in study.variants}
     points = _points(grid)
     known = {name for name, minimum in tuned.minima.items() if minimum.status == "ok"}
-    values, doubts = _tuned_values(grid, rates, names), dict[Arm, float]()
+    values, doubts = _tuned_values(grid, rates, names), dict[Arm, Doubt]()
     for metric in (plan.metrics[name] for name in names if name in plan.metrics):
         if METRIC not in (metric.name, metric.derived_from) or study.baseline not in known:
             continue
         for variant in study.variants:
             arm, scale = Arm(metric.name, None, TUNED, variant), _per_nat(grid, variant, metric)
             if variant in known and scale is not None:
-                doubts[arm] = scale * tuned.minima[variant].doubt
+                doubts[arm] = Doubt(
+                    below=scale * tuned.minima[variant].doubt
+                )  # at its rate, never better than at its best
             else:
                 values[arm] = dict.fromkeys(seeds, absent(Absence.NO_BEST_RATE))
     part = SweepAnalysis(
@@ -305,14 +307,14 @@ def _minimum(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], v
 
 def _fitted(
     grid: _Grid, minima: Mapping[str, FittedMinimum | None], metrics: Sequence[Metric]
-) -> tuple[Values, dict[Arm, float]]:
+) -> tuple[Values, dict[Arm, Doubt]]:
     """The loss at the fitted best rate and its functions, and how far each may be off on the scale that it is tested on.
 
     Absent, never that at a grid rate, where an arm has no fit beside others that do.
     """
     seeds = grid.study.judging_seeds()
     values: Values = {}
-    doubts: dict[Arm, float] = {}
+    doubts: dict[Arm, Doubt] = {}
     for variant, minimum in minima.items():
         for metric in metrics:
             if METRIC not in (metric.name, metric.derived_from):
@@ -326,7 +328,7 @@ def _fitted(
                 continue
             at_best = (exp(loss) if metric.transform == "log" else scale * loss for loss in minimum.values)
             values[arm] = dict(zip(seeds, at_best, strict=True))
-            doubts[arm] = scale * minimum.doubt
+            doubts[arm] = Doubt(scale * minimum.doubt, scale * minimum.doubt)
     return values, doubts
 
 

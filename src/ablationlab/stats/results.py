@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 #: "ok", or why there is no number: not enough pairs, no variation, or no finite bound.
 Status = Literal["ok", "too-few-pairs", "degenerate", "unbounded"]
@@ -388,6 +388,32 @@ class PairedSurvival(StatisticalResult):
     reference: tuple[SurvivalStep, ...]
     p: float | None
     minimum_p: float | None
+
+
+@dataclass(frozen=True)
+class Doubt(StatisticalResult):
+    """How far values may be off, all by the same amount: the true ones lie between *below* less and *above* more."""
+
+    below: float = 0.0
+    above: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.below or self.above)
+
+    @property
+    def larger(self) -> float:
+        return max(self.below, self.above)
+
+    @property
+    def mirrored(self) -> Doubt:
+        return Doubt(self.above, self.below)
+
+    def minus(self, other: Doubt) -> Doubt:
+        """That of the difference."""
+        return Doubt(self.below + other.above, self.above + other.below)
+
+
+NO_DOUBT: Final = Doubt()
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ Where the grid ends after one rate on one side, a parabola through three rates t
 at its best rate of both, on other seeds again. Both stages make one curve: a loss is its seed's level plus what its rate
 adds, and the stages share the best rate of the first. The doubt (`best_of_stages`) is how far the lowest mean lies above
 the lowest that a convex curve can be, and two standard errors of a mean, since no judged run shares the noise of the means.
-An arm can only be *worse* at its rate than at its best, so a difference of two arms is off by the larger of their doubts, not
-by their sum.
+An arm can only be *worse* at its rate than at its best. So a variant may be better than it looks by its own doubt, and worse
+by the reference's: *better* counts beyond the reference's doubt alone, *worse* beyond the variant's.
 
 There is no fit, and the status says so, where the best rate is at the edge of the grid, the grid is too narrow, or
 neighbours are more than a factor of two apart. docs/validation.md has the simulated levels of this, of the grid, of
@@ -37,7 +37,7 @@ from numpy.polynomial.polynomial import polyval
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray
-from ablationlab.stats.results import FittedMinimum, Interval, PValue
+from ablationlab.stats.results import Doubt, FittedMinimum, Interval, PValue
 
 #: Neighbouring rates may lie this factor apart.
 WIDEST_STEP: Final = 2.0
@@ -158,20 +158,20 @@ def expected_doubt(
     return float(np.median(doubts))
 
 
-def beyond_doubt(deltas: Sequence[float], doubt: float) -> list[float]:
+def beyond_doubt(deltas: Sequence[float], doubt: Doubt) -> list[float]:
     """The deltas, less the part of their mean that *doubt* may explain: what is left is to be tested."""
     mean = math.fsum(deltas) / len(deltas) if deltas else 0.0
-    return [delta - min(max(mean, -doubt), doubt) for delta in deltas]
+    return [delta - min(max(mean, -doubt.above), doubt.below) for delta in deltas]
 
 
-def sure_p(test: PValue, deltas: Sequence[float], doubt: float) -> PValue:
+def sure_p(test: PValue, deltas: Sequence[float], doubt: Doubt) -> PValue:
     """The test of what is `beyond_doubt`: nothing is shown where the mean lies within the doubt, p is 1 but for rounding."""
-    within = test.p is not None and abs(math.fsum(deltas)) <= doubt * len(deltas)
+    within = test.p is not None and -doubt.above * len(deltas) <= math.fsum(deltas) <= doubt.below * len(deltas)
     return replace(test, p=1.0) if within else test
 
 
-def widened(interval: Interval, doubt: float, estimate: float | None = None) -> Interval:
-    """The interval about *estimate*, or about its own, with *doubt* on both sides."""
+def widened(interval: Interval, doubt: Doubt, estimate: float | None = None) -> Interval:
+    """The interval about *estimate*, or about its own, with *doubt* on each side."""
     if not doubt:
         return interval
     moved = 0.0 if estimate is None else estimate - interval.estimate
@@ -179,8 +179,8 @@ def widened(interval: Interval, doubt: float, estimate: float | None = None) -> 
     return replace(
         interval,
         estimate=interval.estimate + moved,
-        low=None if low is None else low + moved - doubt,
-        high=None if high is None else high + moved + doubt,
+        low=None if low is None else low + moved - doubt.below,
+        high=None if high is None else high + moved + doubt.above,
     )
 
 
