@@ -802,6 +802,7 @@ class SweepAnalysis(StoredValue):
     )  # what the loss of tuned arms is; null where no rate is chosen
     minima: tuple[TunedMinimum, ...]
     comparisons: tuple[str, ...]
+    second: str | None = None  # the setting that was tuned together with the rate
     stages: Literal[1, 2] = 1  # of two, points and curves are those of the runs that are judged
 
     def knows_best_rate(self, variant: str) -> bool:

@@ -8,6 +8,7 @@ from math import isfinite
 from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
 from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try, TwoStages
 from ablationlab.records.settings import Calibrate, Study, Sweep, registered_alpha
+from ablationlab.stats.results import FittedMinimum
 from ablationlab.stats.tuned import expected_doubt
 
 _FOUND = {
@@ -119,13 +120,19 @@ def _doubts(doubts: Sequence[float]) -> str:
 def found_line(tuned: TwoStages) -> str:
     """What both stages found."""
     found = ", ".join(
-        f"{name} {setting(minimum.lr)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'no fit'})"
+        f"{name} {at_best(minimum)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'no fit'})"
         for name, minimum in tuned.minima.items()
         if minimum.lr is not None
     )
     return (
         f"Best rates, found in two stages before the plan was sealed, and how far the loss there may be off: {found}."
     )
+
+
+def at_best(minimum: FittedMinimum) -> str:
+    """The best rate, and the best value of a second setting."""
+    known = [value for value in (minimum.lr, minimum.second) if value is not None]
+    return ", ".join(setting(float(number(value, 3))) for value in known)
 
 
 def step_times_line(plan: Plan) -> str:

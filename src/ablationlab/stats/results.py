@@ -429,6 +429,7 @@ class FittedMinimum(StatisticalResult):
     window: tuple[float, ...]
     values: tuple[float, ...]
     doubt: float = 0.0  # how far values may be off, all by the same amount
+    second: float | None = None  # the best value of a second setting, where one was swept with the rate
 
 
 @dataclass(frozen=True)

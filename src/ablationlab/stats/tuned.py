@@ -30,13 +30,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray
+from ablationlab.stats.convex import least_of_two
 from ablationlab.stats.results import Doubt, FittedMinimum, Interval, PValue
 
 #: Neighbouring rates may lie this factor apart.
@@ -46,6 +47,11 @@ SAME_RATE: Final = 0.02
 #: The highest rate is at least this many times the lowest. On a grid of rates that are almost one, noise puts the lowest
 #: mean inside, wherever the optimum is.
 LEAST_SPAN: Final = 2.0
+#: Standard errors of a mean in the doubt of a pair.
+_ERRORS_OF_PAIRS: Final = 3.0
+#: Pairs that are no farther apart, in steps of the second stage, bound nothing.
+_NEAREST: Final = 0.8
+T = TypeVar("T")
 #: Means this much closer than their size are equal.
 _ROUNDING: Final = 1e-12
 
@@ -99,12 +105,42 @@ def best_of_stages(first: Mapping[float, Sequence[float]], second: Mapping[float
     return FittedMinimum("ok", rates[at], window, (), doubt)
 
 
+#: A rate and the value of a second setting.
+Pair = tuple[float, float]
+
+
+def best_pair_of_stages(
+    first: Mapping[Pair, Sequence[float]], second: Mapping[Pair, Sequence[float]], factors: Pair
+) -> FittedMinimum:
+    """`best_of_stages` of a rate and a second setting: pair -> losses. *factors*: from one value of the second stage to the
+    next.
+
+    Losses are convex in the logarithms of both together, so the lowest that they can be is that of `least_of_two`. It rests
+    on more means than that of a line, and the doubt has three standard errors.
+    """
+    shared, stages = sorted(first.keys() & second.keys()), (first, second)
+    if not shared or any(len({len(losses) for losses in stage.values()}) != 1 for stage in stages):
+        raise StatisticsError("both stages need a common point, and every point the losses of the same seeds")
+    apart = float(np.mean([np.mean(second[pair]) - np.mean(first[pair]) for pair in shared]))
+    levelled = (first, {pair: np.asarray(losses) - apart for pair, losses in second.items()})
+    pairs = sorted(first.keys() | second.keys())
+    y = np.array([np.mean(np.concatenate([stage[pair] for stage in levelled if pair in stage])) for pair in pairs])
+    at, error = int(np.argmin(y)), _error(stages, pairs)
+    points = np.log(np.array(pairs)) / np.log(np.array(factors))
+    least = least_of_two(points, y, at, slack=_ERRORS_OF_PAIRS * error, nearest=_NEAREST)
+    lr, other = pairs[at]
+    if least is None:
+        return FittedMinimum("grid-edge", lr, (), (), second=other)
+    doubt = float(y[at]) - least + _ERRORS_OF_PAIRS * error
+    return FittedMinimum("ok", lr, (), (), doubt, second=other)
+
+
 def _as_in(rates: Iterable[float], rate: float) -> float:
     nearest = min(rates, key=lambda known: abs(math.log(known / rate)))
     return nearest if abs(math.log(nearest / rate)) <= SAME_RATE else rate
 
 
-def _error(stages: Sequence[Mapping[float, Sequence[float]]], window: Sequence[float]) -> float:
+def _error(stages: Sequence[Mapping[T, Sequence[float]]], window: Sequence[T]) -> float:
     """The standard error of a stage's mean at one rate beside those of its other rates: a seed's own level is in all."""
     squares, freedom, fewest = 0.0, 0, math.inf
     for stage in stages:
