@@ -36,7 +36,8 @@ def test_an_assumed_sd_gives_the_textbook_numbers():
 def test_what_the_planned_seeds_see_is_at_the_registered_alpha():
     (row,) = power_plans(study(criteria=[{**CRITERIA[0], "alpha": 0.01}])).rows
     assert (row.alpha, row.detectable) == (0.01, detectable_effect(5, alpha=0.01))
-    assert row.seen is row.limit is row.seeds is row.same is None  # no SD
+    assert row.seen is row.seeds is row.same is None  # no SD
+    assert row.limit == "seeds"
 
 
 def test_power_is_that_of_the_registered_test():

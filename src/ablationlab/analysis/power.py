@@ -7,8 +7,9 @@ registered sign-flip or Wilcoxon test it is the most that it can have, and none 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final, Literal
 
@@ -19,6 +20,7 @@ from ablationlab.core.format import number, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import Metric
+from ablationlab.records.plan import TwoStages
 from ablationlab.records.settings import TUNED, Criterion, Study, registered_alpha
 from ablationlab.stats import (
     detectable_effect,
@@ -31,6 +33,7 @@ from ablationlab.stats import (
 from ablationlab.stats.costs import shared_sd
 from ablationlab.stats.failures import pairs_without_failure
 from ablationlab.stats.families import planned_levels
+from ablationlab.stats.tuned import expected_doubt, expected_doubt_of_pairs
 from ablationlab.study.checks import SIGN_TESTS
 from ablationlab.study.trainers import metrics_of
 
@@ -38,6 +41,10 @@ from ablationlab.study.trainers import metrics_of
 POWER: Final = 0.8
 #: A number of seeds beyond so many times those at hand is none.
 OUT_OF_REACH: Final = 10
+#: What a factor of two from the best rate is taken to cost before it is known, in SDs of a run.
+COST: Final = 3.0
+#: What is swept; the rates serve it and its functions.
+SWEPT: Final = "validation_loss"
 #: What --sd may be: beyond these the noncentral t overflows, and no metric has such a spread.
 SMALLEST_SD: Final = 1e-9
 LARGEST_SD: Final = 1e9
@@ -129,8 +136,8 @@ def _at_least(pairs: int, test: str, alpha: float) -> int:
 class PlannedPower:
     """One registered comparison: *alpha* is what its test must stay below, after the correction, in the worst case.
 
-    *effect*: the smallest effect, or a guard's margin. *arms*: so many share their variance. *doubt*: what the pilot's fitted
-    best rates may be off.
+    *effect*: the smallest effect, or a guard's margin. *arms*: so many share their variance. *doubt*: how far tuned arms
+    may be from their best rates, in the metric's unit where an SD is known or the rates are found, else *doubt_in_sds*.
     """
 
     comparison: PlannedComparison
@@ -142,6 +149,7 @@ class PlannedPower:
     sd_from: str
     items: int | None
     doubt: float = 0.0
+    doubt_in_sds: float = 0.0
 
     @property
     def detectable(self) -> float | None:
@@ -157,12 +165,17 @@ class PlannedPower:
     @property
     def seen(self) -> float | None:
         """The same in the metric's unit, the doubt counted."""
-        return None if self.sd is None or self.detectable is None else self.detectable * self.sd + self.doubt
+        if self.sd is None or self.detectable is None or math.isinf(self.doubt):
+            return None
+        return self.detectable * self.sd + self.doubt
 
     @property
-    def limit(self) -> Literal["seeds", "doubt"] | None:
-        """What the smallest difference that is seen is mostly made of; None where no SD is known."""
-        return None if self.seen is None else _limit(self.seen - self.doubt, self.doubt)
+    def limit(self) -> Literal["seeds", "doubt", "both"]:
+        """What the smallest difference that is seen is mostly made of: at least two thirds of it, else both."""
+        seeds, doubt = (self.detectable or 0.0) * (self.sd or 1.0), self.doubt or self.doubt_in_sds
+        if self.sd is None and self.doubt:
+            return "both"  # a doubt in the metric's unit and seeds in SDs
+        return "doubt" if doubt > 2 * seeds else "both" if 2 * doubt > seeds else "seeds"
 
     @property
     def sure(self) -> float | None:
@@ -210,10 +223,11 @@ def power_plans(
     sd: float | None = None,
     discordance: float | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    tuned: TwoStages | None = None,
 ) -> StudyPower:
     """One row per registered comparison; the SD of the deltas is the pilot's, or the one assumed.
 
-    *metrics*: of a study whose code is not loaded.
+    *metrics*: of a study whose code is not loaded. *tuned*: what both stages of its sweep found.
     """
     if pilot is not None and sd is not None:
         raise StatisticsError("give --from or --sd, not both: the SD comes from one of them")
@@ -227,7 +241,11 @@ def power_plans(
     if pilot is not None:
         notes += _about_pilot(study, pilot)
     alphas = _alphas(asked)
-    rows = [_row(planned, alphas[planned.id], study, pilot, sd, discordance) for planned in asked]
+    expected = planned_doubt(study) if any(planned.regime == TUNED for planned in asked) else 0.0
+    rows = [
+        _with_doubt(_row(planned, alphas[planned.id], study, pilot, sd, discordance), expected, tuned)
+        for planned in asked
+    ]
     notes += _about_rows(rows)
     failures = pairs_without_failure(study.stability.margin, alpha=registered_alpha(study.criteria) / 2)
     return StudyPower(study, metrics, tuple(rows), failures, tuple(dict.fromkeys(notes)))
@@ -289,6 +307,41 @@ def _row(
     )
 
 
+def planned_doubt(study: Study) -> float:
+    """The doubt of one side to expect, in SDs of the deltas, if a factor of two from the best rate costs `COST`."""
+    sweep = study.sweep
+    if sweep is None:
+        return 0.0
+    trials = sweep.changed(finer=None).trials(study.baseline)
+    if sweep.finer is None:
+        rates = [trial for trial in trials if isinstance(trial, float)]
+        return expected_doubt(rates, len(study.judging_seeds()), COST) / math.sqrt(2)
+    first, more = len(sweep.selection_seeds), len(sweep.finer.seeds)
+    if sweep.second is None:
+        return expected_doubt(sweep.rates(study.baseline), first, COST, (sweep.finer.about, more)) / math.sqrt(2)
+
+    def about(pair: tuple[float, float]) -> list[tuple[float, float]]:
+        return [trial for trial in sweep.about(pair) if isinstance(trial, tuple)]
+
+    pairs = [trial for trial in trials if isinstance(trial, tuple)]
+    factors = sweep.finer.factor, sweep.second.factor
+    return expected_doubt_of_pairs(pairs, first, COST, (about, more), factors) / math.sqrt(2)
+
+
+def _with_doubt(row: PlannedPower, expected: float, tuned: TwoStages | None) -> PlannedPower:
+    """With the doubt that the stages found, else the pilot's, else the one to expect."""
+    planned = row.comparison
+    if planned.regime != TUNED:
+        return row
+    if tuned is not None and (planned.metric.name == SWEPT or planned.metric.transform == "log"):
+        known = [tuned.minima[arm] for arm in (planned.variant, planned.reference)]
+        found = max(minimum.doubt if minimum.status == "ok" else math.inf for minimum in known)
+        return replace(row, doubt=found)
+    if row.doubt:
+        return row
+    return replace(row, doubt_in_sds=expected) if row.sd is None else replace(row, doubt=expected * row.sd)
+
+
 def _items(planned: PlannedComparison, effect: float | None, discordance: float | None, alpha: float) -> int | None:
     """Items for McNemar's test, for metrics that are shares of items answered rightly."""
     metric = planned.metric
@@ -341,7 +394,7 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
             notes.append(f"{row.comparison.metric.name}: no smallest_effect is registered, so no number can be given.")
         elif row.doubt and row.doubt >= row.effect:
             notes.append(
-                f"{row.comparison.id}: the pilot's rates leave {number(row.doubt)} in doubt, and the smallest effect is "
+                f"{row.comparison.id}: its rates leave {number(row.doubt)} in doubt, and the smallest effect is "
                 f"{number(row.effect)}. No number of seeds shows it: use closer rates."
             )
         elif row.sd is None:
@@ -349,6 +402,4 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
             notes.append(unknown if row.sd_from == "unknown" else f"{row.comparison.id}: its SD is not in the pilot.")
         elif (test := row.comparison.criterion.test) in SIGN_TESTS:
             notes.append(f"{row.comparison.metric.name}: the most power that {test} can have, and the least seeds.")
-        if row.comparison.regime == TUNED and not row.doubt:
-            notes.append("Tuned arms: the doubt of their fitted best rates, known after the sweep, is not counted.")
     return notes

@@ -22,7 +22,7 @@ from ablationlab.stats._common import FloatArray
 #: Slopes are looked for up to so many times the range of the values, per unit.
 _STEEPEST: Final = 1e4
 #: Places of a lattice on each side, and how often it is drawn again about its lowest one.
-_PLACES, _ZOOMS = 25, 3
+_PLACES, _ZOOMS = 25, 4
 #: The function is looked for so far beyond the points.
 _BEYOND: Final = 2.0
 

@@ -38,6 +38,7 @@ from numpy.polynomial.polynomial import polyval
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray
 from ablationlab.stats.convex import least_of_two
+from ablationlab.stats.rates import best_trial
 from ablationlab.stats.results import Doubt, FittedMinimum, Interval, PValue
 
 #: Neighbouring rates may lie this factor apart.
@@ -161,7 +162,7 @@ def expected_doubt(
     finer: tuple[Callable[[float], Sequence[float]], int] | None = None,
     draws: int = 100,
 ) -> float:
-    """The median doubt of a difference of two arms before anything is trained, in SDs of what is left of a run's loss when
+    """The median doubt of one side of a difference before anything is trained, in SDs of what is left of a run's loss when
     its seed's level is taken away; infinite where most arms have no fit.
 
     Losses are parabolas in log rate that lie anywhere about the middle of the grid; a factor of two from the best rate costs
@@ -178,7 +179,7 @@ def expected_doubt(
     doubts = []
     for _ in range(draws):
         fits = []
-        for _ in range(2):
+        for _ in range(2 if finer is None else 1):
             best = grid[middle] * step ** rng.uniform(-0.5, 0.5)
             first = stage(grid, best, seeds)
             if finer is None:
@@ -189,8 +190,33 @@ def expected_doubt(
                 centre = min(means, key=means.__getitem__)
                 fits.append(best_of_stages(first, stage(about(centre), best, more)))
         known = all(fit.status == "ok" for fit in fits)
-        both = [fit.doubt for fit in fits]
-        doubts.append((sum(both) if finer is None else max(both)) if known else math.inf)
+        doubts.append(sum(fit.doubt for fit in fits) if known else math.inf)
+    return float(np.median(doubts))
+
+
+def expected_doubt_of_pairs(
+    pairs: Sequence[Pair],
+    seeds: int,
+    cost: float,
+    finer: tuple[Callable[[Pair], Sequence[Pair]], int],
+    factors: Pair,
+    draws: int = 30,
+) -> float:
+    """`expected_doubt` of a rate and a second setting; four steps of the second stage from the best cost *cost* in each."""
+    rng, (about, more) = np.random.default_rng(0), finer
+    step = 4 * np.log(np.array(factors))
+    middle = np.log(np.array(pairs)).min(axis=0) / 2 + np.log(np.array(pairs)).max(axis=0) / 2
+
+    def stage(at: Sequence[Pair], best: FloatArray, n: int) -> dict[Pair, list[float]]:
+        away = ((np.log(np.array(at)) - best) / step) ** 2
+        return dict(zip(at, (cost * away.sum(axis=1)[:, None] + rng.normal(size=(len(at), n))).tolist(), strict=True))
+
+    doubts = []
+    for _ in range(draws):
+        best = middle + step * rng.uniform(-0.5, 0.5, 2)
+        first = stage(pairs, best, seeds)
+        fit = best_pair_of_stages(first, stage(about(best_trial(first)), best, more), factors)
+        doubts.append(fit.doubt if fit.status == "ok" else math.inf)
     return float(np.median(doubts))
 
 
