@@ -224,7 +224,9 @@ def test_before_there_is_a_plan_the_stages_and_their_runs_are_shown(study_file, 
     study = study_file(TWO)
     code, output, _ = cli("plan", study, "--out", tmp_path / "results")
     assert code == 0
-    assert "in two stages of 42 and 30 runs" in " ".join(output.split())
+    shown = " ".join(output.split())
+    assert "1 7 rates 3 21 42 2 5 rates 3 15 30 judged its best 3 3 6" in shown
+    assert "doubt" in shown
     assert (tmp_path / "results/study.lock").exists()
     assert not (tmp_path / "results/plan.lock").exists()
 

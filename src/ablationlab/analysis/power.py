@@ -312,13 +312,15 @@ def planned_doubt(study: Study) -> float:
     sweep = study.sweep
     if sweep is None:
         return 0.0
-    trials = sweep.changed(finer=None).trials(study.baseline)
+    trials = sweep.first_stage.trials(study.baseline)
     if sweep.finer is None:
         rates = [trial for trial in trials if isinstance(trial, float)]
         return expected_doubt(rates, len(study.judging_seeds()), COST) / math.sqrt(2)
     first, more = len(sweep.selection_seeds), len(sweep.finer.seeds)
     if sweep.second is None:
-        return expected_doubt(sweep.rates(study.baseline), first, COST, (sweep.finer.about, more)) / math.sqrt(2)
+        return expected_doubt(
+            sweep.first_stage.rates(study.baseline), first, COST, (sweep.finer.about, more)
+        ) / math.sqrt(2)
 
     def about(pair: tuple[float, float]) -> list[tuple[float, float]]:
         return [trial for trial in sweep.about(pair) if isinstance(trial, tuple)]

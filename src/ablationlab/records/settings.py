@@ -1010,6 +1010,11 @@ class Sweep(Frozen):
         shares = stream(self.selection_seeds[0], "sweep", "points").random((self.second.trials, 2)).tolist()
         return tuple(sorted((_between(rates, lr), self.second.between(value)) for lr, value in shares))
 
+    @property
+    def first_stage(self) -> Self:
+        """Without what was found."""
+        return self.changed(finer=None, second=None if self.second is None else self.second.changed(found={}))
+
     def about(self, centre: Trial) -> tuple[Trial, ...]:
         """What the second stage trains about the first stage's best."""
         assert self.finer is not None

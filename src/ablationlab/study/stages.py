@@ -25,7 +25,7 @@ def stage_study(study: Study, first: StageLosses | None = None) -> Study:
     assert sweep is not None
     assert sweep.finer is not None
     if first is None:
-        coarse = sweep.changed(finer=None)
+        coarse = sweep.first_stage
         seeds, trials = sweep.selection_seeds, {name: coarse.trials(name) for name in study.variants}
     else:
         best = {name: _centre(sweep, name, first) for name in study.variants}
@@ -42,7 +42,7 @@ def stage_study(study: Study, first: StageLosses | None = None) -> Study:
             lr=rates[study.baseline],
             variant_lr=rates,
             stage=stage,
-            second=sweep.second,
+            second=sweep.first_stage.second,
             points={} if sweep.second is None else points,
         ),
         factors=None,
@@ -61,7 +61,7 @@ def stage_study(study: Study, first: StageLosses | None = None) -> Study:
 
 def _centre(sweep: Sweep, variant: str, first: StageLosses) -> Trial:
     """The first stage's best trial; the middle one of a variant that has none."""
-    trials = sweep.changed(finer=None).trials(variant)
+    trials = sweep.first_stage.trials(variant)
     return best_trial(first[variant]) if variant in first else trials[len(trials) // 2]
 
 
