@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ablationlab import pipeline
 from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.from_results import _drift_of_stages
 from ablationlab.analysis.stages import found_by_stages, losses_of
-from ablationlab.core.errors import PlanError, StudyError
+from ablationlab.core.errors import AblationLabError, PlanError, StudyError
+from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study
@@ -24,6 +27,7 @@ from ablationlab.report.paper.build import document_of
 from ablationlab.report.paper.study import StudyView
 from ablationlab.stats.rates import best_rate
 from ablationlab.stats.results import Doubt
+from ablationlab.study import plan as plans
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import run_count
 from ablationlab.study.stages import stage_study
@@ -128,6 +132,28 @@ def test_killed_between_and_within_stages_it_finds_the_same_bits(study_table, wh
     pipeline.train(study, results, OPTIONS, lambda _: None)
     assert bits(results.path) == bits(whole)
     assert Plan.of(results).tuned.minima == Plan.of(ResultsFolder(whole)).tuned.minima
+
+
+def test_what_changes_between_the_stages_and_the_plan_is_refused_or_labelled(study_table, whole, tmp_path, monkeypatch):
+    study, place = parse_study(study_table(TWO)), tmp_path / "drifted"
+    shutil.copytree(whole, place)
+    (place / "plan.lock").unlink()
+    assert not [each for each in analyze(read_results(whole)).deviations if each.code == "drift"]
+    now = current()
+    monkeypatch.setattr(plans, "current", lambda: now.model_copy(update={"code_hash": "f" * 64}))
+    with pytest.raises(AblationLabError, match="not the environment that the plan was sealed in"):
+        pipeline.tune(study, ResultsFolder(place), OPTIONS, lambda _: None)
+    assert pipeline.tune(study, ResultsFolder(place), replace(OPTIONS, accept_drift=True), lambda _: None)
+    shutil.copytree(whole, tmp_path / "sealed")
+    path = tmp_path / "sealed/plan.lock"
+    plan = json.loads(path.read_text())
+    plan["execution"]["device_name"] = "another"
+    plan["plan_hash"] = Plan.seal(plan)
+    path.write_text(json.dumps(plan))
+    results = Results.open(tmp_path / "sealed")
+    labelled = _drift_of_stages(results.plan, results)
+    assert [each.details["runs"] for each in labelled] == [["calibration/sweep/01"], ["calibration/sweep/02"]]
+    assert all("device" in each.details["change"] for each in labelled)
 
 
 def test_seeds_are_added_at_the_rates_found_and_variants_are_refused(whole, tmp_path):
