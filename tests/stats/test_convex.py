@@ -107,3 +107,23 @@ def test_stages_without_a_common_pair_are_refused_and_an_edge_of_either_setting_
         centre = min(away, key=lambda pair: np.mean(away[pair]))
         found = best_pair_of_stages(away, {centre: [0.0, 0.0]}, (1.19, 1.41))
         assert (found.status, (found.lr, found.second), found.doubt) == ("grid-edge", centre, 0.0)
+
+
+@pytest.mark.parametrize("shape", ["a ridge", "a kink", "a V"])
+def test_the_doubt_of_a_pair_is_rarely_less_than_what_it_costs(shape):
+    """The bounds reach the lowest place of a V exactly, so noise alone decides there."""
+    rng, short, known = np.random.default_rng(5), 0, 0
+    x, y = np.meshgrid(np.linspace(-1, 1, 201), np.linspace(-1, 1, 201))
+    lowest = SURFACES[shape](x, y).min()
+    for seed in range(40):
+        best = rng.uniform(-0.5, 0.5, 2)
+        first = stage(GRID.tolist(), best, 0.01, seed, shape)
+        centre = np.log2(min(first, key=lambda pair, losses=first: np.mean(losses[pair]))) / (1, 2)
+        closer = [tuple(centre + 0.25 * np.array(step)) for step in product((-1, 0, 1), repeat=2)]
+        found = best_pair_of_stages(first, stage(closer, best, 0.01, 1000 + seed, shape), (2**0.25, 4**0.25))
+        if found.status == "ok":
+            place = np.array([np.log2(found.lr), np.log2(found.second) / 2])
+            known += 1
+            short += SURFACES[shape](*(place - best)) - lowest > found.doubt
+    assert known >= 20
+    assert short <= 0.15 * known
