@@ -28,6 +28,7 @@ from ablationlab.stats.failures import (
     score_upper_bound,
 )
 from ablationlab.stats.families import gate_graph, graph_test
+from ablationlab.stats.results import Doubt
 from ablationlab.stats.trend import trend
 from ablationlab.stats.tuned import beyond_doubt, fitted_minimum
 from ablationlab.study.calibration import next_value, settled
@@ -269,7 +270,9 @@ def _tuned_cell(
             deltas = np.array(fits[1].values) - np.array(fits[0].values)
             doubts.append(fits[0].doubt + fits[1].doubt)
             hits["cubic"] += bool(t_test(deltas) <= ALPHA)
-            hits["shipped"] += bool(t_test(np.array(beyond_doubt(deltas.tolist(), doubts[-1]))) <= ALPHA)
+            hits["shipped"] += bool(
+                t_test(np.array(beyond_doubt(deltas.tolist(), Doubt(doubts[-1], doubts[-1])))) <= ALPHA
+            )
             parabolas = [_at_common_optimum(arm) for arm in judged]
             hits["parabola"] += bool(t_test(parabolas[1] - parabolas[0]) <= ALPHA)
             minima = [_own_minima(arm) for arm in judged]

@@ -23,7 +23,7 @@ from ablationlab.records.settings import TUNED, Study
 from ablationlab.records.verdict import Answer
 from ablationlab.stats import sensitivity
 from ablationlab.stats._common import FloatArray
-from ablationlab.stats.results import ControlOutcome, Sensitivity
+from ablationlab.stats.results import ControlOutcome, Doubt, Sensitivity
 from ablationlab.stats.tuned import fitted_minimum
 
 #: Level of a metric whose values must be positive; any other would do.
@@ -123,7 +123,7 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
     for number in range(studies):
         fails = {arm: _failed(study, world, *arm, draws[number]) for arm, draws in chances.items()}
         drawn = {arm: draws[number] for arm, draws in arms.items()}
-        doubts: dict[Arm, float] = {}
+        doubts: dict[Arm, Doubt] = {}
         if world.curvature is not None and study.sweep is not None:
             tuned, doubts = _tuned(study, world, world.curvature, rng)
             drawn |= tuned
@@ -153,7 +153,7 @@ def _counting_tasks(tasks: SimulatedTasks, seeds: int, rng: np.random.Generator)
 
 def _tuned(
     study: Study, world: World, curvature: float, rng: np.random.Generator
-) -> tuple[dict[Arm, FloatArray], dict[Arm, float]]:
+) -> tuple[dict[Arm, FloatArray], dict[Arm, Doubt]]:
     """Losses of the judging seeds at each variant's fitted best rate; none without a fit, or without the baseline's, for
     nothing is decided then.
 
@@ -176,7 +176,7 @@ def _tuned(
     known = fits[study.baseline].status == "ok"
     arms = {Arm("validation_loss", None, TUNED, variant): fit for variant, fit in fits.items()}
     return {arm: np.array(fit.values) if known and fit.status == "ok" else unknown for arm, fit in arms.items()}, {
-        arm: fit.doubt for arm, fit in arms.items()
+        arm: Doubt(fit.doubt, fit.doubt) for arm, fit in arms.items()
     }
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ablationlab import pipeline
 from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.from_results import _drift_of_stages
 from ablationlab.analysis.stages import found_by_stages, losses_of
-from ablationlab.core.errors import PlanError, StudyError
+from ablationlab.core.errors import AblationLabError, PlanError, StudyError
+from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study
@@ -23,6 +26,8 @@ from ablationlab.report.page.build import page_html
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.paper.study import StudyView
 from ablationlab.stats.rates import best_rate
+from ablationlab.stats.results import Doubt
+from ablationlab.study import plan as plans
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import run_count
 from ablationlab.study.stages import stage_study
@@ -92,11 +97,12 @@ def test_all_arms_have_as_many_runs_in_every_stage_as_the_study_says(whole):
     assert run_count(plan.study) == len(plan.runs) + stages
 
 
-def test_the_tuned_comparison_is_of_the_judged_runs_beyond_the_larger_doubt(whole):
+def test_the_tuned_comparison_is_of_the_judged_runs_beyond_the_doubt_of_its_side(whole):
     analysis, plan = analyze(read_results(whole)), Plan.of(ResultsFolder(whole))
     compared = next(one for one in analysis.comparisons if one.id == "validation_loss/tuned/layernorm:none")
     assert compared.label == "registered"
-    assert compared.doubt == max(minimum.doubt for minimum in plan.tuned.minima.values())
+    minima = plan.tuned.minima
+    assert compared.doubt == Doubt(below=minima["layernorm"].doubt, above=minima["none"].doubt)
     losses = {
         (run.planned.variant, run.planned.seed): run.result.metrics["validation_loss"]
         for run in Results.open(whole).runs
@@ -126,6 +132,28 @@ def test_killed_between_and_within_stages_it_finds_the_same_bits(study_table, wh
     pipeline.train(study, results, OPTIONS, lambda _: None)
     assert bits(results.path) == bits(whole)
     assert Plan.of(results).tuned.minima == Plan.of(ResultsFolder(whole)).tuned.minima
+
+
+def test_what_changes_between_the_stages_and_the_plan_is_refused_or_labelled(study_table, whole, tmp_path, monkeypatch):
+    study, place = parse_study(study_table(TWO)), tmp_path / "drifted"
+    shutil.copytree(whole, place)
+    (place / "plan.lock").unlink()
+    assert not [each for each in analyze(read_results(whole)).deviations if each.code == "drift"]
+    now = current()
+    monkeypatch.setattr(plans, "current", lambda: now.model_copy(update={"code_hash": "f" * 64}))
+    with pytest.raises(AblationLabError, match="not the environment that the plan was sealed in"):
+        pipeline.tune(study, ResultsFolder(place), OPTIONS, lambda _: None)
+    assert pipeline.tune(study, ResultsFolder(place), replace(OPTIONS, accept_drift=True), lambda _: None)
+    shutil.copytree(whole, tmp_path / "sealed")
+    path = tmp_path / "sealed/plan.lock"
+    plan = json.loads(path.read_text())
+    plan["execution"]["device_name"] = "another"
+    plan["plan_hash"] = Plan.seal(plan)
+    path.write_text(json.dumps(plan))
+    results = Results.open(tmp_path / "sealed")
+    labelled = _drift_of_stages(results.plan, results)
+    assert [each.details["runs"] for each in labelled] == [["calibration/sweep/01"], ["calibration/sweep/02"]]
+    assert all("device" in each.details["change"] for each in labelled)
 
 
 def test_seeds_are_added_at_the_rates_found_and_variants_are_refused(whole, tmp_path):
@@ -222,7 +250,9 @@ def test_before_there_is_a_plan_the_stages_and_their_runs_are_shown(study_file, 
     study = study_file(TWO)
     code, output, _ = cli("plan", study, "--out", tmp_path / "results")
     assert code == 0
-    assert "in two stages of 42 and 30 runs" in " ".join(output.split())
+    shown = " ".join(output.split())
+    assert "1 7 rates 3 21 42 2 5 rates 3 15 30 judged its best 3 3 6" in shown
+    assert "doubt" in shown
     assert (tmp_path / "results/study.lock").exists()
     assert not (tmp_path / "results/plan.lock").exists()
 

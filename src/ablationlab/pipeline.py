@@ -719,6 +719,8 @@ def tune(study: Study, results: ResultsFolder, options: Options, listen: Listene
 
     Each stage is a sealed study of its own in calibration/sweep/<number>/, so it is resumed and kept like any other.
     """
+    from ablationlab.records.plan import Plan
+    from ablationlab.study.plan import plan_drift
     from ablationlab.study.stages import stage_study
 
     if study.sweep is None or study.sweep.finer is None:
@@ -729,6 +731,11 @@ def tune(study: Study, results: ResultsFolder, options: Options, listen: Listene
     train(stage_study(study), stage_folder(results, 1), options, listen)
     train(stage_study(study, losses_of(results, 1)), stage_folder(results, 2), options, listen)
     found = found_by_stages(study, results)
+    # A stage that has ended is not trained again, so nothing else notices what changed since.
+    stages = [Plan.of(stage_folder(results, stage)) for stage in (1, 2)]
+    changed = dict.fromkeys(each for plan in stages for each in plan_drift(plan, None, "auto"))
+    if changed and not options.accept_drift:
+        raise _drifted([*changed])
     listen(SweepTuned(found))
     return found
 
@@ -826,13 +833,17 @@ def _checked_drift(
 
     drift = plan_drift(plan, corpus, options.device)
     if drift and not options.accept_drift and open_stacks(plan, results):
-        raise AblationLabError(
-            "this is not the environment that the plan was sealed in:\n"
-            + "\n".join(f"  - {line}" for line in drift)
-            + "\nRuns made in different environments are not a fair comparison. Plan again with --out, restore the "
-            "environment, or continue with --accept-drift, which is recorded in every run it touches"
-        )
+        raise _drifted(drift)
     return drift
+
+
+def _drifted(drift: Sequence[Drift]) -> AblationLabError:
+    return AblationLabError(
+        "this is not the environment that the plan was sealed in:\n"
+        + "\n".join(f"  - {line}" for line in drift)
+        + "\nRuns made in different environments are not a fair comparison. Plan again with --out, restore the "
+        "environment, or continue with --accept-drift, which is recorded in every run it touches"
+    )
 
 
 def worker_count(plan: Plan, workers: int | None) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, power_plans, read_results
 from ablationlab.core.errors import StatisticsError
+from ablationlab.records.plan import TwoStages
 from ablationlab.records.settings import Criterion
 from ablationlab.report.terminal.power import shown_table, shown_view
 from ablationlab.stats import (
@@ -18,6 +21,7 @@ from ablationlab.stats import (
     tost_pairs_needed,
 )
 from ablationlab.stats.failures import pairs_without_failure
+from ablationlab.stats.results import FittedMinimum
 
 from .builder import CRITERIA, build, study
 from .verdict.studies import study as made_up
@@ -36,7 +40,8 @@ def test_an_assumed_sd_gives_the_textbook_numbers():
 def test_what_the_planned_seeds_see_is_at_the_registered_alpha():
     (row,) = power_plans(study(criteria=[{**CRITERIA[0], "alpha": 0.01}])).rows
     assert (row.alpha, row.detectable) == (0.01, detectable_effect(5, alpha=0.01))
-    assert row.seen is row.limit is row.seeds is row.same is None  # no SD
+    assert row.seen is row.seeds is row.same is None  # no SD
+    assert row.limit == "seeds"
 
 
 def test_power_is_that_of_the_registered_test():
@@ -155,3 +160,40 @@ def test_a_pilot_that_tested_a_log_metric_raw_gives_no_spread_in_logs():
         sds[first] = power_plans(study(criteria=[criterion]), pilot).rows[0].sd
     assert sds[0.001] > 0
     assert sds[0.0] is None
+
+
+SWEPT = {"lr": [5e-4, 1e-3, 2e-3, 4e-3, 8e-3], "selection_seeds": [11, 12, 13]}
+TWO = {**SWEPT, "finer": {"seeds": [21, 22, 23]}}
+BOTH = {**TWO, "second": {"setting": "weight_decay", "values": [0.03, 0.1, 0.3]}}
+
+
+@pytest.mark.parametrize("sweep", [SWEPT, TWO, BOTH], ids=["one stage", "two stages", "two settings"])
+def test_the_doubt_to_expect_counts_in_what_tuned_arms_see(sweep):
+    made = study(sweep=sweep, criteria=[{**CRITERIA[0], "regime": "tuned"}])
+    (row,) = power_plans(made).rows
+    assert row.doubt_in_sds > 0
+    assert row.limit in ("seeds", "doubt", "both")
+    (known,) = power_plans(made, sd=0.01).rows
+    assert known.doubt == pytest.approx(0.01 * row.doubt_in_sds)
+    assert known.seen == pytest.approx(0.01 * (row.detectable + row.doubt_in_sds))
+    table = shown_table(power_plans(made)).markdown()
+    assert f"| {row.doubt_in_sds:.2f} SD | {row.detectable + row.doubt_in_sds:.2f} SD | {row.limit} |" in table
+
+
+def test_once_the_stages_are_trained_the_plan_has_their_doubt():
+    made = study(sweep=TWO, criteria=[{**CRITERIA[0], "regime": "tuned"}])
+    minima = {name: FittedMinimum("ok", 2e-3, (), (), doubt) for name, doubt in (("none", 0.01), ("layernorm", 0.03))}
+    (row,) = power_plans(made, tuned=TwoStages(plans=("a", "b"), minima=minima)).rows
+    assert (row.doubt, row.doubt_in_sds, row.limit) == (0.03, 0.0, "both")
+    unknown = {**minima, "layernorm": FittedMinimum("grid-edge", 2e-3, (), ())}
+    found = power_plans(made, sd=0.01, tuned=TwoStages(plans=("a", "b"), minima=unknown))
+    assert found.rows[0].seen is found.rows[0].seeds is None
+    assert "| no fit |" in shown_table(found).markdown()
+
+
+def test_a_plan_is_limited_by_what_most_of_the_difference_is_made_of():
+    made = study(criteria=[{**CRITERIA[0], "regime": "tuned"}], sweep=SWEPT)
+    (row,) = power_plans(made, sd=0.01).rows
+    seeds = row.detectable * 0.01
+    for doubt, limit in ((0.4 * seeds, "seeds"), (seeds, "both"), (2.1 * seeds, "doubt")):
+        assert replace(row, doubt=doubt).limit == limit

@@ -17,6 +17,7 @@ from ablationlab.records.analysis import Absence, Analysis
 from ablationlab.records.run import Divergence, RunRecord
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats import pairs_needed
+from ablationlab.stats.results import Doubt
 
 from .builder import CRITERIA, HYPOTHESES, build, calm, seal_again, study
 
@@ -329,12 +330,12 @@ def test_a_cliff_above_the_best_rate_widens_the_interval_and_leaves_no_claim(tmp
     analysis = analysis_of(tmp_path, swept=cliff, sweep=FINE)
     comparison = find(analysis, "validation_loss/tuned/layernorm:none")
     doubts = {tuned.variant: tuned.minimum.doubt for tuned in analysis.sweep.minima}
-    assert comparison.doubt == pytest.approx(doubts["none"] + doubts["layernorm"])
+    assert comparison.doubt == Doubt(*[doubts["none"] + doubts["layernorm"]] * 2)
     assert abs(comparison.delta) > 10 * comparison.delta_sd / math.sqrt(comparison.n)  # the t-test alone would claim it
     assert comparison.outcome == "not-shown"
     interval = comparison.main_interval
     assert interval.low < 0 < interval.high
-    assert interval.high - interval.low > 2 * comparison.doubt
+    assert interval.high - interval.low > comparison.doubt.below + comparison.doubt.above
     tuned = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
     if comparison.smallest_effect is not None:
         assert "doubt" in tuned.lacks
@@ -435,7 +436,8 @@ def test_functions_of_the_loss_are_fitted_with_it_and_claim_no_more_than_it(tmp_
     assert loss.p == perplexity.p == bits.p
     assert perplexity.delta == pytest.approx(loss.delta, abs=1e-12)
     assert bits.delta == pytest.approx(1.6 * loss.delta, abs=1e-12)
-    assert (perplexity.doubt, bits.doubt) == (pytest.approx(loss.doubt), pytest.approx(1.6 * loss.doubt))
+    assert perplexity.doubt == loss.doubt
+    assert bits.doubt.larger == pytest.approx(1.6 * loss.doubt.larger)
     for end in ("low", "high"):
         assert getattr(perplexity.main_interval, end) == pytest.approx(getattr(loss.main_interval, end), abs=1e-9)
         assert getattr(bits.main_interval, end) == pytest.approx(1.6 * getattr(loss.main_interval, end), abs=1e-9)
@@ -501,7 +503,7 @@ def test_a_fitted_loss_beyond_every_float_s_logarithm_has_no_perplexity(tmp_path
 def test_planning_on_a_pilot_counts_what_its_rates_leave_in_doubt(tmp_path):
     criteria = [{"metric": "validation_loss", "role": "primary", "regime": "tuned", "smallest_effect": 0.05}]
     pilot = analysis_of(tmp_path, shifted, criteria=criteria, sweep=FINE)
-    doubt = find(pilot, "validation_loss/tuned/layernorm:none").doubt
+    doubt = find(pilot, "validation_loss/tuned/layernorm:none").doubt.larger
     assert doubt > 0.1
     wide, narrow = (
         power_plans(study(sweep=FINE, criteria=[criteria[0] | {"smallest_effect": effect}]), pilot)

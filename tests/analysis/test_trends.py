@@ -129,7 +129,7 @@ def test_a_trend_of_tuned_arms_counts_what_their_fits_may_hide(tmp_path):
     effects = [effect.comparison for effect in found.studies]
     errors = [comparison.delta_sd / np.sqrt(comparison.n) for comparison in effects]
     deltas, sizes = [comparison.delta for comparison in effects], [effect.size for effect in found.studies]
-    doubts = [comparison.doubt for comparison in effects]
+    doubts = [comparison.doubt.larger for comparison in effects]
     alone = trend(sizes, deltas, errors, at=3200.0)
     assert sizes == [100, 200, 400, 800]
     assert {comparison.regime for comparison in effects} == {"tuned"}

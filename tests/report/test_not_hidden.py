@@ -21,6 +21,7 @@ from ablationlab.report.page import sentences
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.tables import ablation_table
 from ablationlab.report.tables.study import power_table
+from ablationlab.stats.results import Doubt
 
 from .maker import made
 from .test_paper import said
@@ -128,7 +129,9 @@ def test_power_is_told_at_the_level_that_it_was_computed_at_and_with_the_doubt_o
     assert {row["alpha"] for row in csv.DictReader(io.StringIO(power_table(analysis).csv()))} == {"0.025"}
     assert "at level" in power_table(analysis).markdown()
     fitted = tuple(
-        comparison.model_copy(update={"doubt": 0.08} if comparison.id in {p.comparison for p in analysis.power} else {})
+        comparison.model_copy(
+            update={"doubt": Doubt(0.05, 0.08)} if comparison.id in {p.comparison for p in analysis.power} else {}
+        )
         for comparison in analysis.comparisons
     )
     doubted = results.changed(analysis=analysis.model_copy(update={"comparisons": fitted}))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ablationlab.stats.costs import CAPPED, Costs, may_share, shared_sd
+from ablationlab.stats.results import NO_DOUBT, Doubt
 
 #: Where an answer is decided: what lies far below any alpha is not ordered.
 DECIDED = 1e-6
@@ -30,7 +31,7 @@ def samples(draw):
     return tuple(costs.tolist())
 
 
-def counted(values, lost=0, by_reference=0, *, size=5.0, doubt=0.0, others=()):
+def counted(values, lost=0, by_reference=0, *, size=5.0, doubt=NO_DOUBT, others=()):
     return Costs(tuple(values), tuple(max(size, abs(value)) for value in values), lost, by_reference, doubt, others)
 
 
@@ -188,13 +189,37 @@ def test_same_is_two_one_sided_t_tests(values, smallest):
         assert counted(values).same(smallest, alpha=0.05) == (max(lower, upper) <= 0.05)
 
 
-def test_a_doubt_counts_against_every_claim():
+def test_a_doubt_counts_against_the_claim_of_its_side():
     values = tuple(-0.5 + 0.1 * np.sin(np.arange(8)))
-    clean, doubted = counted(values), counted(values, doubt=0.4)
+    clean, doubted = counted(values), counted(values, doubt=Doubt(0.3, 0.4))
     assert doubted.p_better() == pytest.approx(stats.ttest_1samp(np.add(values, 0.4), 0).pvalue)
-    assert doubted.bounds(0.95)[0] == pytest.approx(clean.bounds(0.95)[0] - 0.4)
-    assert counted(values, doubt=0.6).p_better() == 1.0
-    assert not counted(values, doubt=0.6).same(0.6, alpha=0.05)
+    assert doubted.bounds(0.95) == pytest.approx((clean.bounds(0.95)[0] - 0.3, clean.bounds(0.95)[1] + 0.4))
+    assert counted(values, doubt=Doubt(above=0.6)).p_better() == 1.0
+    # What the variant may be better than it looks takes nothing from *better*, and all from *worse* and *same*.
+    assert counted(values, doubt=Doubt(below=0.6)).p_better() == clean.p_better()
+    assert counted(values, doubt=Doubt(below=0.6)).mirrored.p_better() == 1.0
+    assert counted(values).same(0.6, alpha=0.05)
+    assert not counted(values, doubt=Doubt(below=0.1)).same(0.6, alpha=0.05)
+    assert counted(values, doubt=Doubt(above=0.6)).same(0.6, alpha=0.05)
+
+
+@given(
+    samples(), st.floats(0, 3), st.floats(0, 3), st.floats(0, 1), st.floats(0, 1), st.integers(0, 2), st.integers(0, 2)
+)
+@settings(max_examples=300, deadline=None)
+def test_what_doubt_allows_is_claimed_whatever_is_true_within_it(
+    values, below, above, share, other, lost, by_reference
+):
+    """Costs that are off by as much as their doubts allow claim no more than the true ones would."""
+    seen = counted(values, lost, by_reference, size=100.0, doubt=Doubt(below, above))
+    true = counted([v - share * below + other * above for v in values], lost, by_reference, size=100.0)
+    assert seen.p_better() >= true.p_better() * (1 - 1e-6)
+    assert seen.mirrored.p_better() >= true.mirrored.p_better() * (1 - 1e-6)
+    assert seen.p() == seen.mirrored.p()
+    for doubted, plain, sign in zip(seen.bounds(0.95), true.bounds(0.95), (-1, 1), strict=True):
+        assert (doubted is None) == (plain is None)
+        assert doubted is None or plain is None or sign * (doubted - plain) >= -1e-6
+    assert true.same(1.0, alpha=0.05) or not seen.same(1.0, alpha=0.05)
 
 
 @given(samples(), st.sampled_from([-1e6, 1e6]), st.integers(0, 10**6))
@@ -225,8 +250,8 @@ def test_constant_costs_are_compared_with_the_smallest_effect_but_for_rounding_a
     assert counted(exactly, size=1.0).same(0.01, alpha=0.05)
     assert not counted(exactly[:4], size=1.0).same(0.01, alpha=0.05)
     assert counted((-1e-10,) * 8, size=1.0).p_better() == 1.0
-    assert not counted((0.0,) * 8, doubt=0.02).same(0.01, alpha=0.05)
-    assert counted((0.0,) * 8, doubt=0.005).same(0.01, alpha=0.05)
+    assert not counted((0.0,) * 8, doubt=Doubt(0.02, 0.02)).same(0.01, alpha=0.05)
+    assert counted((0.0,) * 8, doubt=Doubt(0.005, 0.005)).same(0.01, alpha=0.05)
 
 
 def test_moderately_bad_runs_that_are_lost_do_not_make_others_lost():

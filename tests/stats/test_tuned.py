@@ -6,6 +6,7 @@ from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import paired_t_interval, paired_t_test
+from ablationlab.stats.results import Doubt
 from ablationlab.stats.tuned import (
     _error,
     best_of_stages,
@@ -80,14 +81,16 @@ def test_at_the_second_rate_from_the_end_a_parabola_takes_the_place_of_the_cubic
 
 
 def test_what_the_doubt_explains_is_not_tested():
-    assert beyond_doubt([0.1, 0.3], 0.05) == pytest.approx([0.05, 0.25])
-    assert beyond_doubt([-0.1, -0.3], 0.05) == pytest.approx([-0.05, -0.25])
-    assert np.mean(beyond_doubt([0.1, 0.3], 0.5)) == pytest.approx(0.0)
+    doubt = Doubt(below=0.05, above=0.02)
+    assert beyond_doubt([0.1, 0.3], doubt) == pytest.approx([0.05, 0.25])
+    assert beyond_doubt([-0.1, -0.3], doubt) == pytest.approx([-0.08, -0.28])
+    assert np.mean(beyond_doubt([0.1, 0.3], Doubt(0.5, 0.0))) == pytest.approx(0.0)
+    assert Doubt(0.3, 0.0).minus(Doubt(0.1, 0.02)) == Doubt(0.3 + 0.02, 0.1)
     # The widened interval leaves out 0 where the test of what is beyond doubt rejects it, and nowhere else.
     for shift in np.linspace(-0.4, 0.4, 81):
         deltas = [shift + delta for delta in (-0.1, 0.0, 0.1)]
-        wide = widened(paired_t_interval(deltas, level=0.95), 0.05)
-        assert (wide.low > 0 or wide.high < 0) == (paired_t_test(beyond_doubt(deltas, 0.05)).p < 0.05)
+        wide = widened(paired_t_interval(deltas, level=0.95), doubt)
+        assert (wide.low > 0 or wide.high < 0) == (paired_t_test(beyond_doubt(deltas, doubt)).p < 0.05)
 
 
 def test_where_a_parabola_says_nothing_there_is_none():
@@ -119,7 +122,8 @@ def test_equal_curves_are_called_different_no_more_often_than_alpha_whatever_the
         if all(fit.status == "ok" for fit in fits):
             used += 1
             deltas = np.subtract(fits[0].values, fits[1].values).tolist()
-            rejected += paired_t_test(beyond_doubt(deltas, fits[0].doubt + fits[1].doubt)).p <= 0.05
+            both = fits[0].doubt + fits[1].doubt
+            rejected += paired_t_test(beyond_doubt(deltas, Doubt(both, both))).p <= 0.05
     assert used > 250
     assert rejected / used <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / used)
 
@@ -194,7 +198,7 @@ def test_stages_without_a_common_rate_or_with_lost_losses_are_refused_and_an_edg
     assert (edge.status, edge.lr, edge.doubt) == ("grid-edge", 9.5e-3, 0.0)
 
 
-def test_equal_arms_judged_beyond_the_larger_doubt_are_called_different_in_at_most_five_percent():
+def test_equal_arms_are_called_better_or_worse_beyond_the_doubt_of_the_other_in_at_most_five_percent():
     """Two curves whose doubts are least alike, judged on so many seeds that the doubt decides."""
     rng, false, studies = np.random.default_rng(3), 0, 400
     shapes = (lambda d: 0.01 * d**2, lambda d: np.where(d < 0, -0.15 * d, 0.4 * d))
@@ -212,9 +216,10 @@ def test_equal_arms_judged_beyond_the_larger_doubt_are_called_different_in_at_mo
                 first, stage([centre * 1.19**k for k in (-2, -1)] + [centre, centre * 1.19, centre * 1.4])
             )
             judged.append(shape(np.log2(found.lr) - best) + 0.007 * rng.normal(size=60))
-            doubts.append(found.doubt)
+            doubts.append(Doubt(below=found.doubt))
         deltas = (judged[1] - judged[0]).tolist()
-        false += sure_p(paired_t_test(beyond_doubt(deltas, max(doubts))), deltas, max(doubts)).p <= 0.05
+        doubt = doubts[1].minus(doubts[0])
+        false += sure_p(paired_t_test(beyond_doubt(deltas, doubt)), deltas, doubt).p <= 0.05
     assert stats.binomtest(false, studies, 0.05, alternative="greater").pvalue > 0.001
 
 

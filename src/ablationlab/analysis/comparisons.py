@@ -50,7 +50,7 @@ from ablationlab.stats import (
 )
 from ablationlab.stats._common import complement
 from ablationlab.stats.comparison import as_ratio
-from ablationlab.stats.results import FamilyMember, Transform
+from ablationlab.stats.results import NO_DOUBT, Doubt, FamilyMember, Transform
 from ablationlab.stats.simulation import BRIEF_RESAMPLES, brief_inference
 from ablationlab.stats.tuned import beyond_doubt, sure_p, widened
 
@@ -439,7 +439,7 @@ def _deltas(pairs: Pairs, transform: Transform) -> list[float]:
     return [log(a / b) if transform == "log" else a - b for _, a, b in pairs]
 
 
-def _beyond(pairs: Pairs, transform: Transform, doubt: float) -> Pairs:
+def _beyond(pairs: Pairs, transform: Transform, doubt: Doubt) -> Pairs:
     """The pairs with the variant moved towards the reference by what may be doubted."""
     sure = beyond_doubt(_deltas(pairs, transform), doubt)
     return [
@@ -448,14 +448,14 @@ def _beyond(pairs: Pairs, transform: Transform, doubt: float) -> Pairs:
     ]
 
 
-def _sure_effect(criterion: Criterion, doubt: float) -> float | None:
+def _sure_effect(criterion: Criterion, doubt: Doubt) -> float | None:
     """The smallest effect, less what may be doubted: equivalence is to hold whatever the doubt hides."""
     effect = criterion.smallest_effect
-    return None if effect is None or effect <= doubt else effect - doubt
+    return None if effect is None or effect <= doubt.larger else effect - doubt.larger
 
 
 def _computed(
-    planned: PlannedComparison, pairs: Pairs, transform: Transform, promised: int, doubt: float = 0.0
+    planned: PlannedComparison, pairs: Pairs, transform: Transform, promised: int, doubt: Doubt = NO_DOUBT
 ) -> PairedComparison:
     # One fixed stream per comparison: adding a metric or a variant, or planning again, changes no other number.
     rng = stream(0, "analysis", planned.id)
@@ -472,7 +472,7 @@ def _computed(
     )
 
 
-def _brief_numbers(criterion: Criterion, pairs: Pairs, transform: Transform, doubt: float) -> dict[str, Any]:
+def _brief_numbers(criterion: Criterion, pairs: Pairs, transform: Transform, doubt: Doubt) -> dict[str, Any]:
     """What decides, and nothing else: the registered interval and test, and equivalence."""
     deltas = _deltas(pairs, transform)
     decided = brief_inference(

@@ -47,7 +47,7 @@ def costs_of(comparison: Comparison, seeds: Collection[Seed] | None = None) -> C
         tuple(1.0 if logarithms else max(abs(pair.variant), abs(pair.reference)) for pair in pairs),
         lost,
         lost_by_reference,
-        comparison.doubt,
+        comparison.doubt_of_cost,
         comparison.shared_with,
     )
 
@@ -211,4 +211,4 @@ def _inverted(costs: Costs, comparison: Comparison, alpha: float) -> float | Non
     rng, p = stream(0, "analysis", comparison.id, "deciding"), _registered(comparison, RESAMPLES)(way.costs)
     rejected = p is not None and p <= alpha and way.mean < 0
     made = deciding_interval(way.costs, test=comparison.test, alpha=alpha, rejected=rejected, rng=rng)
-    return None if made.high is None else made.high + costs.doubt
+    return None if made.high is None else made.high + costs.doubt.above

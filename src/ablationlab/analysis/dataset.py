@@ -40,6 +40,7 @@ from ablationlab.records.settings import (
 from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
 from ablationlab.stats._common import LARGEST
+from ablationlab.stats.results import NO_DOUBT, Doubt
 
 
 class Arm(NamedTuple):
@@ -152,16 +153,12 @@ class Dataset:
     own: int | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     altered: Mapping[str, str] = field(default_factory=dict)
-    doubts: Mapping[Arm, float] = field(default_factory=dict)
+    doubts: Mapping[Arm, Doubt] = field(default_factory=dict)
     brief: bool = False
 
-    def doubt_of(self, *arms: Arm) -> float:
-        """How far the difference of two arms may be off, because their best rates are not known exactly.
-
-        Runs that were judged at a rate found before can only be worse than at the best one, so one doubt covers both.
-        """
-        doubts = [self.doubts.get(arm, 0.0) for arm in arms]
-        return max(doubts) if self.sweep is not None and self.sweep.stages == 2 else sum(doubts)
+    def doubt_of(self, variant: Arm, reference: Arm) -> Doubt:
+        """How far the difference of two arms may be off, because their best rates are not known exactly."""
+        return self.doubts.get(variant, NO_DOUBT).minus(self.doubts.get(reference, NO_DOUBT))
 
     def at_grid_rates(self, *arms: Arm) -> bool:
         """Whether one of these tuned arms has its values at the grid rate that was chosen, not at a fitted best one."""

@@ -14,15 +14,18 @@ from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.noise import noise_sources
 from ablationlab.analysis.readings import readings
 from ablationlab.analysis.stability import EndedRun, ended_run, measured_names, stability_of, value_of
+from ablationlab.analysis.stages import stage_folder
 from ablationlab.analysis.sweeps import swept
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck
+from ablationlab.records.environment import changes, drift
 from ablationlab.records.metrics import across_tokenizers
 from ablationlab.records.plan import Plan, Reused
 from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.seal import ABSENT
 from ablationlab.records.settings import REGISTERED, TUNED, Study
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.differences import differences
 from ablationlab.study.ledger import (
     check_ledger,
@@ -331,7 +334,27 @@ def _of_runs(plan: Plan, results: Results) -> list[Deviation]:
         DeviationCode.DIVERGED_RUNS: [run.id for run in results.runs if run.state == "diverged"],
     }
     deviations = [_deviation(code, "runs", planned=len(plan.runs), runs=names) for code, names in runs.items() if names]
-    return deviations + _drift(plan, results.runs)
+    return deviations + _drift(plan, results.runs) + _drift_of_stages(plan, results)
+
+
+def _drift_of_stages(plan: Plan, results: Results) -> list[Deviation]:
+    """What changed within a stage of a sweep, and between it and the plan."""
+    deviations: list[Deviation] = []
+    for number in range(1, 1 + (0 if plan.tuned is None else len(plan.tuned.plans))):
+        folder = stage_folder(ResultsFolder(results.folder), number)
+        if not folder.plan.exists():
+            continue
+        opened = Results.open(folder.path)
+        if (stage := opened.plan) is None:
+            continue
+        devices = ({"device": sealed.execution.device_name} for sealed in (stage, plan))
+        about = str(folder.path.relative_to(results.folder))
+        deviations += [
+            _deviation(DeviationCode.DRIFT, str(change), runs=[about], change=str(change))
+            for change in (*drift(stage.environment, plan.environment), *changes(*devices))
+        ]
+        deviations += _drift(stage, opened.runs)
+    return deviations
 
 
 def _drift(plan: Plan, runs: Iterable[Run]) -> list[Deviation]:

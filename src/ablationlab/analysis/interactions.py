@@ -29,6 +29,7 @@ from ablationlab.records.analysis import (
 from ablationlab.records.settings import DEFAULT_REGIME, Study, flattened
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
 from ablationlab.stats.factorial import FactorialModel, Term
+from ablationlab.stats.results import NO_DOUBT, Doubt
 from ablationlab.stats.tuned import beyond_doubt, widened
 
 LEVEL: Final = 0.95
@@ -231,7 +232,8 @@ def _contrasts(
     variant: str | None, crossing: Crossing, model: FactorialModel, values: CellValues, dataset: Dataset, metric: str
 ) -> list[InteractionContrast]:
     doubts = {
-        cell: dataset.doubts.get(_arm(metric, crossing, name, variant), 0.0) for cell, name in crossing.names.items()
+        cell: dataset.doubts.get(_arm(metric, crossing, name, variant), NO_DOUBT).larger
+        for cell, name in crossing.names.items()
     }
     planned = len(dataset.seeds_of(crossing.regime))
     doubt = model.doubts({cell: doubts[cell] for cell, by_seed in values.items() if by_seed})
@@ -280,8 +282,8 @@ def _contrast(
     values = list(per_seed.values())
     numbers: dict[str, Any] = {"estimate": None, "low": None, "high": None, "p": None, "status": without}
     if values:
-        interval = widened(paired_t_interval(values, level=LEVEL), doubt)
-        test = paired_t_test(beyond_doubt(values, doubt))
+        interval = widened(paired_t_interval(values, level=LEVEL), Doubt(doubt, doubt))
+        test = paired_t_test(beyond_doubt(values, Doubt(doubt, doubt)))
         numbers = {
             "estimate": interval.estimate,
             "low": interval.low,

@@ -7,8 +7,9 @@ registered sign-flip or Wilcoxon test it is the most that it can have, and none 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 from typing import Final, Literal
 
@@ -20,6 +21,7 @@ from ablationlab.core.format import number, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import Metric
+from ablationlab.records.plan import TwoStages
 from ablationlab.records.settings import TUNED, Criterion, Study, registered_alpha
 from ablationlab.stats import (
     detectable_effect,
@@ -33,6 +35,7 @@ from ablationlab.stats import (
 from ablationlab.stats.costs import shared_sd
 from ablationlab.stats.families import planned_levels
 from ablationlab.stats.sequential import Looks
+from ablationlab.stats.tuned import expected_doubt, expected_doubt_of_pairs
 from ablationlab.study.checks import SIGN_TESTS
 from ablationlab.study.trainers import metrics_of
 
@@ -40,6 +43,10 @@ from ablationlab.study.trainers import metrics_of
 POWER: Final = 0.8
 #: A number of seeds beyond so many times those at hand is none.
 OUT_OF_REACH: Final = 10
+#: What a factor of two from the best rate is taken to cost before it is known, in SDs of a run.
+COST: Final = 3.0
+#: What is swept; the rates serve it and its functions.
+SWEPT: Final = "validation_loss"
 #: What --sd may be: beyond these the noncentral t overflows, and no metric has such a spread.
 SMALLEST_SD: Final = 1e-9
 LARGEST_SD: Final = 1e9
@@ -65,8 +72,8 @@ def _power(comparison: Comparison, sd: float, arms: int) -> Power:
         smallest_effect=comparison.smallest_effect,
         alpha=alpha,
         arms=arms,
-        detectable_80=seen + comparison.doubt,
-        limit=_limit(seen, comparison.doubt),
+        detectable_80=seen + comparison.doubt.larger,
+        limit=_limit(seen, comparison.doubt.larger),
         decided_by=_decided_by(comparison, sd, alpha, arms),
     )
 
@@ -80,10 +87,12 @@ def _decided_by(comparison: Comparison, sd: float, alpha: float, arms: int) -> i
     """Seeds that decide with 80 % power, if the effect is as large as seen; None beyond ten times those at hand."""
     if comparison.estimate is None or comparison.direction is None:
         return None
+    smallest, doubt = comparison.smallest_effect, comparison.doubt
+    asked_same = smallest is not None and abs(comparison.estimate) < smallest
     pairs = pairs_to_decide(
         comparison.estimate / sd,
-        None if comparison.smallest_effect is None else comparison.smallest_effect / sd,
-        doubt=comparison.doubt / sd,
+        None if smallest is None else smallest / sd,
+        doubt=(doubt.larger if asked_same else doubt.above if comparison.estimate < 0 else doubt.below) / sd,
         power=POWER,
         alpha=alpha,
         arms=arms,
@@ -98,7 +107,7 @@ def with_seeds_to_keep(comparison: Comparison) -> Comparison:
     cost, sd, seen = comparison.cost, comparison.delta_sd, comparison.loss()[0]
     if comparison.role != "guard" or cost is None or comparison.design == "unpaired" or not sd or seen is None:
         return comparison
-    room = (margin or 0.0) - seen - comparison.doubt
+    room = (margin or 0.0) - seen - comparison.doubt_of_cost.above
     most = OUT_OF_REACH * comparison.n
     pairs = pairs_to_decide(room / sd, None, power=POWER, alpha=comparison.alpha, most=most) if room > 0 else None
     return comparison.model_copy(update={"cost": cost.model_copy(update={"kept_by": pairs})})
@@ -129,8 +138,9 @@ def _at_least(pairs: int, test: str, alpha: float) -> int:
 class PlannedPower:
     """One registered comparison: *alpha* is what its test must stay below, after the correction, in the worst case.
 
-    *effect*: the smallest effect, or a guard's margin. *arms*: so many share their variance. *doubt*: what the pilot's fitted
-    best rates may be off. *looks*: those of the study's design.
+    *effect*: the smallest effect, or a guard's margin. *arms*: so many share their variance. *doubt*: how far tuned arms
+    may be from their best rates, in the metric's unit where an SD is known or the rates are found, else *doubt_in_sds*.
+    *looks*: those of the study's design.
     """
 
     comparison: PlannedComparison
@@ -142,6 +152,7 @@ class PlannedPower:
     sd_from: str
     items: int | None
     doubt: float = 0.0
+    doubt_in_sds: float = 0.0
     looks: Looks | None = None
 
     @property
@@ -181,12 +192,17 @@ class PlannedPower:
     @property
     def seen(self) -> float | None:
         """The same in the metric's unit, the doubt counted."""
-        return None if self.sd is None or self.detectable is None else self.detectable * self.sd + self.doubt
+        if self.sd is None or self.detectable is None or math.isinf(self.doubt):
+            return None
+        return self.detectable * self.sd + self.doubt
 
     @property
-    def limit(self) -> Literal["seeds", "doubt"] | None:
-        """What the smallest difference that is seen is mostly made of; None where no SD is known."""
-        return None if self.seen is None else _limit(self.seen - self.doubt, self.doubt)
+    def limit(self) -> Literal["seeds", "doubt", "both"]:
+        """What the smallest difference that is seen is mostly made of: at least two thirds of it, else both."""
+        seeds, doubt = (self.detectable or 0.0) * (self.sd or 1.0), self.doubt or self.doubt_in_sds
+        if self.sd is None and self.doubt:
+            return "both"  # a doubt in the metric's unit and seeds in SDs
+        return "doubt" if doubt > 2 * seeds else "both" if 2 * doubt > seeds else "seeds"
 
     @property
     def sure(self) -> float | None:
@@ -234,10 +250,11 @@ def power_plans(
     sd: float | None = None,
     discordance: float | None = None,
     metrics: Mapping[str, Metric] | None = None,
+    tuned: TwoStages | None = None,
 ) -> StudyPower:
     """One row per registered comparison; the SD of the deltas is the pilot's, or the one assumed.
 
-    *metrics*: of a study whose code is not loaded.
+    *metrics*: of a study whose code is not loaded. *tuned*: what both stages of its sweep found.
     """
     if pilot is not None and sd is not None:
         raise StatisticsError("give --from or --sd, not both: the SD comes from one of them")
@@ -251,7 +268,11 @@ def power_plans(
     if pilot is not None:
         notes += _about_pilot(study, pilot)
     alphas = _alphas(asked)
-    rows = [_row(planned, alphas[planned.id], study, pilot, sd, discordance) for planned in asked]
+    expected = planned_doubt(study) if any(planned.regime == TUNED for planned in asked) else 0.0
+    rows = [
+        _with_doubt(_row(planned, alphas[planned.id], study, pilot, sd, discordance), expected, tuned)
+        for planned in asked
+    ]
     notes += _about_rows(rows)
     failures = seeds_for_margin(study.design, study.stability.margin, registered_alpha(study.criteria))
     return StudyPower(study, metrics, tuple(rows), failures, tuple(dict.fromkeys(notes)))
@@ -314,6 +335,43 @@ def _row(
     )
 
 
+def planned_doubt(study: Study) -> float:
+    """The doubt of one side to expect, in SDs of the deltas, if a factor of two from the best rate costs `COST`."""
+    sweep = study.sweep
+    if sweep is None:
+        return 0.0
+    trials = sweep.first_stage.trials(study.baseline)
+    if sweep.finer is None:
+        rates = [trial for trial in trials if isinstance(trial, float)]
+        return expected_doubt(rates, len(study.judging_seeds()), COST) / math.sqrt(2)
+    first, more = len(sweep.selection_seeds), len(sweep.finer.seeds)
+    if sweep.second is None:
+        return expected_doubt(
+            sweep.first_stage.rates(study.baseline), first, COST, (sweep.finer.about, more)
+        ) / math.sqrt(2)
+
+    def about(pair: tuple[float, float]) -> list[tuple[float, float]]:
+        return [trial for trial in sweep.about(pair) if isinstance(trial, tuple)]
+
+    pairs = [trial for trial in trials if isinstance(trial, tuple)]
+    factors = sweep.finer.factor, sweep.second.factor
+    return expected_doubt_of_pairs(pairs, first, COST, (about, more), factors) / math.sqrt(2)
+
+
+def _with_doubt(row: PlannedPower, expected: float, tuned: TwoStages | None) -> PlannedPower:
+    """With the doubt that the stages found, else the pilot's, else the one to expect."""
+    planned = row.comparison
+    if planned.regime != TUNED:
+        return row
+    if tuned is not None and (planned.metric.name == SWEPT or planned.metric.transform == "log"):
+        known = [tuned.minima[arm] for arm in (planned.variant, planned.reference)]
+        found = max(minimum.doubt if minimum.status == "ok" else math.inf for minimum in known)
+        return replace(row, doubt=found)
+    if row.doubt:
+        return row
+    return replace(row, doubt_in_sds=expected) if row.sd is None else replace(row, doubt=expected * row.sd)
+
+
 def _items(planned: PlannedComparison, effect: float | None, discordance: float | None, alpha: float) -> int | None:
     """Items for McNemar's test, for metrics that are shares of items answered rightly."""
     metric = planned.metric
@@ -343,7 +401,7 @@ def _spread(
     if best is None:
         return None, "not in the pilot", 0.0
     where = "" if best.regime == planned.regime else f", regime {best.regime}"
-    doubt = best.doubt if planned.regime == TUNED else 0.0
+    doubt = best.doubt.larger if planned.regime == TUNED else 0.0
     return best.delta_sd, f"pilot, {best.n} pairs{where}", doubt
 
 
@@ -366,7 +424,7 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
             notes.append(f"{row.comparison.metric.name}: no smallest_effect is registered, so no number can be given.")
         elif row.doubt and row.doubt >= row.effect:
             notes.append(
-                f"{row.comparison.id}: the pilot's rates leave {number(row.doubt)} in doubt, and the smallest effect is "
+                f"{row.comparison.id}: its rates leave {number(row.doubt)} in doubt, and the smallest effect is "
                 f"{number(row.effect)}. No number of seeds shows it: use closer rates."
             )
         elif row.sd is None:
@@ -374,6 +432,4 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
             notes.append(unknown if row.sd_from == "unknown" else f"{row.comparison.id}: its SD is not in the pilot.")
         elif (test := row.comparison.criterion.test) in SIGN_TESTS:
             notes.append(f"{row.comparison.metric.name}: the most power that {test} can have, and the least seeds.")
-        if row.comparison.regime == TUNED and not row.doubt:
-            notes.append("Tuned arms: the doubt of their fitted best rates, known after the sweep, is not counted.")
     return notes

@@ -33,10 +33,10 @@ from ablationlab.records.analysis import (
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import Plan, PlannedRun, TwoStages
 from ablationlab.records.results import Run
-from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Study, Sweep
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Study, Sweep, Trial
 from ablationlab.stats import paired_t_interval
 from ablationlab.stats.rates import best_rate, counted_loss, lr_sensitivity
-from ablationlab.stats.results import FittedMinimum
+from ablationlab.stats.results import Doubt, FittedMinimum
 from ablationlab.stats.tuned import fitted_minimum
 from ablationlab.study.ledger import environment_mismatches, record_mismatches, refuse
 from ablationlab.study.stages import StageLosses
@@ -54,7 +54,7 @@ class Swept:
 
     part: SweepAnalysis
     values: Values
-    doubts: Mapping[Arm, float]
+    doubts: Mapping[Arm, Doubt]
     runs: tuple[RunStability, ...]
     checked_pairs: int
 
@@ -65,10 +65,10 @@ class _Grid:
 
     study: Study
     sweep: Sweep
-    planned: Mapping[tuple[str, float, int], PlannedRun]
+    planned: Mapping[tuple[str, Trial, int], PlannedRun]
     done: Mapping[str, EndedRun]
 
-    def run(self, variant: str, lr: float, seed: int) -> EndedRun | None:
+    def run(self, variant: str, lr: Trial, seed: int) -> EndedRun | None:
         planned = self.planned.get((variant, lr, seed))
         return None if planned is None else self.done.get(planned.id)
 
@@ -84,7 +84,7 @@ def swept(
     if study.sweep is None:
         return None
     cells = {
-        (run.variant, run.lr, run.seed): run
+        (run.variant, study.sweep.trial_of(run.training), run.seed): run
         for run in plan.runs
         if run.regime == DEFAULT_REGIME and run.role in ("compared", "sweep")
     }
@@ -124,7 +124,7 @@ def swept(
         comparisons=(),
     )
     values = _over_the_sweep(grid, sensitivities, points) | _tuned_values(grid, rates, names)
-    doubts: dict[Arm, float] = {}
+    doubts: dict[Arm, Doubt] = {}
     if tuned_at == "fitted-minima":
         fitted, doubts = _fitted(grid, minima, [plan.metrics[name] for name in names if name in plan.metrics])
         values |= fitted
@@ -140,17 +140,19 @@ def swept(
 def _judged(grid: _Grid, plan: Plan, tuned: TwoStages, names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Swept:
     """What a sweep of two stages gives: the runs that are judged, each variant at the rate found before the plan."""
     study, seeds = grid.study, grid.study.judging_seeds()
-    rates = {variant: grid.sweep.rates(variant)[0] for variant in study.variants}
+    rates = {variant: grid.sweep.trials(variant)[0] for variant in study.variants}
     points = _points(grid)
     known = {name for name, minimum in tuned.minima.items() if minimum.status == "ok"}
-    values, doubts = _tuned_values(grid, rates, names), dict[Arm, float]()
+    values, doubts = _tuned_values(grid, rates, names), dict[Arm, Doubt]()
     for metric in (plan.metrics[name] for name in names if name in plan.metrics):
         if METRIC not in (metric.name, metric.derived_from) or study.baseline not in known:
             continue
         for variant in study.variants:
             arm, scale = Arm(metric.name, None, TUNED, variant), _per_nat(grid, variant, metric)
             if variant in known and scale is not None:
-                doubts[arm] = scale * tuned.minima[variant].doubt
+                doubts[arm] = Doubt(
+                    below=scale * tuned.minima[variant].doubt
+                )  # at its rate, never better than at its best
             else:
                 values[arm] = dict.fromkeys(seeds, absent(Absence.NO_BEST_RATE))
     part = SweepAnalysis(
@@ -160,25 +162,26 @@ def _judged(grid: _Grid, plan: Plan, tuned: TwoStages, names: Sequence[str], pai
         seeds=seeds,
         points=tuple(points),
         curves=tuple(
-            _curve(variant, lr, [point for point in points if point.variant == variant])
-            for variant, lr in rates.items()
+            _curve(variant, grid.sweep.rates(variant)[0], [point for point in points if point.variant == variant])
+            for variant in rates
         ),
         sensitivities=(),
         summaries=(),
         best=tuple(
             ChosenRate(
                 variant=variant,
-                lr=lr,
+                lr=grid.sweep.rates(variant)[0],
                 chosen_on=study.choosing_seeds(),
                 judged_on=seeds,
                 edge=tuned.minima[variant].status == "grid-edge",
             )
-            for variant, lr in rates.items()
+            for variant in rates
         ),
         tuned_at="fitted-minima" if study.baseline in known else "grid-rates",
         minima=tuple(TunedMinimum(variant=variant, minimum=minimum) for variant, minimum in tuned.minima.items()),
         comparisons=(),
         stages=2,
+        second=None if grid.sweep.second is None else grid.sweep.second.setting,
     )
     return Swept(part, values, doubts, tuple(_tuned_runs(grid, rates)), _check_tuned(grid, rates, pairs))
 
@@ -187,15 +190,17 @@ def stage_losses(runs: Sequence[Run], plan: Plan) -> StageLosses:
     """The counted losses of a stage of a sweep, of the variants whose runs all have one; the baseline must."""
     study = plan.study
     assert study.sweep is not None
-    cells = {(run.variant, run.lr, run.seed): run for run in plan.runs}
+    sweep = study.sweep
+    cells = {(run.variant, sweep.trial_of(run.training), run.seed): run for run in plan.runs}
     done = {ended.run.id: ended for run in runs if (ended := ended_run(run)) is not None}
-    points = _points(_Grid(study, study.sweep, cells, done))
+    points = _points(_Grid(study, sweep, cells, done))
     missing = {point.variant: point.run for point in points if point.counted is None}
     if study.baseline in missing:
         raise StatisticsError(f"{missing[study.baseline]} has no loss, so the sweep cannot choose the baseline's rate")
-    losses: dict[str, dict[float, list[float]]] = {}
+    losses: dict[str, dict[Trial, list[float]]] = {}
+    trials = {run.id: trial for (_, trial, _), run in cells.items()}
     for point in (point for point in points if point.variant not in missing):
-        losses.setdefault(point.variant, {}).setdefault(point.lr, []).append(point.counted or 0.0)
+        losses.setdefault(point.variant, {}).setdefault(trials[point.run], []).append(point.counted or 0.0)
     return losses
 
 
@@ -203,17 +208,17 @@ def _points(grid: _Grid) -> list[SweepPoint]:
     return [
         _point(grid, variant, lr, seed)
         for variant in grid.study.variants
-        for lr in grid.sweep.rates(variant)
+        for lr in grid.sweep.trials(variant)
         for seed in grid.seeds
     ]
 
 
-def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
+def _point(grid: _Grid, variant: str, lr: Trial, seed: int) -> SweepPoint:
     planned = grid.planned[variant, lr, seed]
     run = grid.done.get(planned.id)
     stable = stability_of(planned, run, grid.study.stability)
     # The loss before the first update is the same at every rate: any of them can tell it.
-    runs = [grid.run(variant, rate, seed) for rate in grid.sweep.rates(variant)]
+    runs = [grid.run(variant, rate, seed) for rate in grid.sweep.trials(variant)]
     starts = [other.result.course.initial_loss for other in runs if other is not None]
     initial = next((loss for loss in starts if loss is not None), None)
     loss = value_of(run, METRIC)
@@ -305,14 +310,14 @@ def _minimum(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], v
 
 def _fitted(
     grid: _Grid, minima: Mapping[str, FittedMinimum | None], metrics: Sequence[Metric]
-) -> tuple[Values, dict[Arm, float]]:
+) -> tuple[Values, dict[Arm, Doubt]]:
     """The loss at the fitted best rate and its functions, and how far each may be off on the scale that it is tested on.
 
     Absent, never that at a grid rate, where an arm has no fit beside others that do.
     """
     seeds = grid.study.judging_seeds()
     values: Values = {}
-    doubts: dict[Arm, float] = {}
+    doubts: dict[Arm, Doubt] = {}
     for variant, minimum in minima.items():
         for metric in metrics:
             if METRIC not in (metric.name, metric.derived_from):
@@ -326,7 +331,7 @@ def _fitted(
                 continue
             at_best = (exp(loss) if metric.transform == "log" else scale * loss for loss in minimum.values)
             values[arm] = dict(zip(seeds, at_best, strict=True))
-            doubts[arm] = scale * minimum.doubt
+            doubts[arm] = Doubt(scale * minimum.doubt, scale * minimum.doubt)
     return values, doubts
 
 
@@ -337,7 +342,7 @@ def _per_nat(grid: _Grid, variant: str, metric: Metric) -> float | None:
     """
     if metric.name == METRIC or metric.transform == "log":
         return 1.0
-    for lr in grid.sweep.rates(variant):
+    for lr in grid.sweep.trials(variant):
         for seed in grid.seeds:
             run = grid.run(variant, lr, seed)
             value, loss = value_of(run, metric.name), value_of(run, METRIC)
@@ -374,7 +379,7 @@ def _without_loss(points: Sequence[SweepPoint]) -> tuple[float, ...]:
     return tuple(point.lr for point in points if point.counted is None)
 
 
-def _tuned_values(grid: _Grid, rates: Mapping[str, float], names: Sequence[str]) -> Values:
+def _tuned_values(grid: _Grid, rates: Mapping[str, Trial], names: Sequence[str]) -> Values:
     """Every metric of every judging seed, each variant at its own rate."""
     return {
         Arm(name, None, TUNED, variant): {
@@ -385,7 +390,7 @@ def _tuned_values(grid: _Grid, rates: Mapping[str, float], names: Sequence[str])
     }
 
 
-def _tuned_runs(grid: _Grid, rates: Mapping[str, float]) -> list[RunStability]:
+def _tuned_runs(grid: _Grid, rates: Mapping[str, Trial]) -> list[RunStability]:
     """The same runs once more, under the name that the tuned comparisons stand under."""
     return [
         stability_of(planned, grid.done.get(planned.id), grid.study.stability).model_copy(update={"regime": TUNED})
@@ -395,7 +400,7 @@ def _tuned_runs(grid: _Grid, rates: Mapping[str, float]) -> list[RunStability]:
     ]
 
 
-def _check_tuned(grid: _Grid, rates: Mapping[str, float], pairs: Sequence[tuple[str, str]]) -> int:
+def _check_tuned(grid: _Grid, rates: Mapping[str, Trial], pairs: Sequence[tuple[str, str]]) -> int:
     """The ledger over arms at different rates: nothing may differ but what the variants declare and the rate.
 
     Checked are runs at a rate that only their variant has, each with some run of the reference and its seed, and the tuned
@@ -403,18 +408,17 @@ def _check_tuned(grid: _Grid, rates: Mapping[str, float], pairs: Sequence[tuple[
     """
     compared: dict[tuple[str, str], tuple[EndedRun, EndedRun]] = {}
     for variant, reference in pairs:
-        shared = set(grid.sweep.rates(reference))
+        shared = set(grid.sweep.trials(reference))
         for seed in grid.seeds:
-            references = [grid.run(reference, lr, seed) for lr in grid.sweep.rates(reference)]
+            references = [grid.run(reference, lr, seed) for lr in grid.sweep.trials(reference)]
             other = next((run for run in references if run is not None), None)
-            own = [grid.run(variant, lr, seed) for lr in grid.sweep.rates(variant) if lr not in shared]
+            own = [grid.run(variant, lr, seed) for lr in grid.sweep.trials(variant) if lr not in shared]
             both = [(run, other) for run in own]
             if rates.get(variant) != rates.get(reference) and variant in rates and reference in rates:
                 tuned = grid.run(variant, rates[variant], seed), grid.run(reference, rates[reference], seed)
                 both += [tuned] if seed in grid.study.judging_seeds() else []
             compared |= {(a.run.id, b.run.id): (a, b) for a, b in both if a is not None and b is not None}
     for (ours, theirs), (a, b) in compared.items():
-        refuse(
-            ours, theirs, record_mismatches(a.record, b.record, tuned=True) + environment_mismatches(a.result, b.result)
-        )
+        differ = record_mismatches(a.record, b.record, tuned=grid.sweep.tunes)
+        refuse(ours, theirs, differ + environment_mismatches(a.result, b.result))
     return len(compared)

@@ -69,7 +69,7 @@ def study_trend(
         assert effect.comparison.delta_sd is not None
         errors.append(effect.comparison.delta_sd / effect.comparison.n**0.5)
     deltas = [effect.comparison.delta or 0.0 for effect in effects]
-    doubts = [effect.comparison.doubt for effect in effects]
+    doubts = [effect.comparison.doubt.larger for effect in effects]
     fit = trend([effect.size for effect in effects], deltas, errors, doubts=doubts, at=at, level=level)
     return StudyTrend(scale, tuple(effects), fit)
 

@@ -49,7 +49,7 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Stale
 from ablationlab.records.run import Divergence
 from ablationlab.stats import Caveat, CaveatCode
-from ablationlab.stats.results import ControlOutcome, Sensitivity, Status
+from ablationlab.stats.results import ControlOutcome, FittedMinimum, Sensitivity, Status
 
 # --- codes ----------------------------------------------------------------------------------------------------
 
@@ -840,6 +840,15 @@ def about_rate(sweep: SweepAnalysis, rate: ChosenRate) -> str:
     return "at the edge of the sweep: a better rate may lie beyond it"
 
 
+def _three_figures(value: float) -> str:
+    return number(value, 3)
+
+
+def at_best(minimum: FittedMinimum, shown: Callable[[float], str] = _three_figures) -> str:
+    """The best rate, and the best value of a second setting."""
+    return ", ".join(shown(value) for value in (minimum.lr, minimum.second) if value is not None)
+
+
 def _tuned(sweep: SweepAnalysis) -> list[str]:
     if sweep.tuned_at is None:
         return []
@@ -848,9 +857,7 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
     if sweep.tuned_at == "fitted-minima":
         fits = {tuned.variant: tuned.minimum for tuned in sweep.minima if tuned.minimum is not None}
         shown = ", ".join(
-            f"{variant} {number(fit.lr, 3)} ({number(fit.doubt, 2)})"
-            for variant, fit in fits.items()
-            if fit.lr is not None
+            f"{variant} {at_best(fit)} ({number(fit.doubt, 2)})" for variant, fit in fits.items() if fit.lr is not None
         )
         unknown = f" Not known: {why}." if why else ""
         if sweep.stages == 2:

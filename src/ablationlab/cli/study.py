@@ -100,7 +100,7 @@ def plan(
     from ablationlab.instrument.costing.estimate import estimate, seed_seconds
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Deposit, Plan
-    from ablationlab.report.designs import design_lines, doubt_line
+    from ablationlab.report.designs import design_lines
     from ablationlab.report.terminal.study import own_trainer_summary, plan_summary, plan_tables
     from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
@@ -129,7 +129,7 @@ def plan(
     with study_code(resolved, results):
         cost = estimate(sealed, count) if resolved.trainer is None else None
         warnings = study_warnings(resolved)
-        shown = power_plans(resolved)
+        shown = power_plans(resolved, tuned=sealed.tuned)
     if cost is not None and (told := long_notice(cost, study)):
         printer.text(f"{told}\n")
     for part in plan_tables(sealed):
@@ -144,8 +144,6 @@ def plan(
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):
         printer.text(line)
-    if resolved.sweep is not None and resolved.sweep.selection_seeds and resolved.sweep.finer is None:
-        printer.text(doubt_line(resolved))
     if timestamp:
         deposit = results.path / "deposit.json"
         Deposit.of(sealed).replace(deposit)
@@ -164,12 +162,14 @@ def plan(
 def _show_calibration(printer: Printer, study: Study, results: ResultsFolder) -> None:
     """The sweep and the calibrations that come before the plan, and what they have tried so far."""
     from ablationlab.pipeline import calibration_tries
-    from ablationlab.report.designs import calibration_line, doubt_line, stages_line, try_line
+    from ablationlab.report.designs import calibration_line, try_line
     from ablationlab.study.plan import calibrated_regimes
 
     if study.sweep is not None and study.sweep.finer is not None:
-        printer.text(stages_line(study.sweep, len(study.variants)))
-        printer.text(doubt_line(study))
+        from ablationlab.analysis import power_plans
+        from ablationlab.report.terminal.power import shown_view, stages_table
+
+        printer.parts(stages_table(study).terminal(), *shown_view(power_plans(study), None))
     for name in calibrated_regimes(study):
         asked, tries = calibration_tries(study, results, name)
         printer.text(calibration_line(name, asked))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import numpy as np
 
-Purpose = Literal["init", "batch", "dropout", "analysis", "suite"]
+Purpose = Literal["init", "batch", "dropout", "analysis", "suite", "sweep"]
 
 
 def digest(seed: int, purpose: Purpose, *key: str | int) -> bytes:

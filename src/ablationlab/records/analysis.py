@@ -21,9 +21,11 @@ from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import Criterion, Hypothesis
 from ablationlab.records.storage import Record, StoredValue
 from ablationlab.stats.results import (
+    NO_DOUBT,
     Caveat,
     CaveatCode,
     CrossedMean,
+    Doubt,
     EffectSize,
     Equivalence,
     FittedMinimum,
@@ -231,7 +233,7 @@ class Comparison(StoredValue):
     reference_mean: float | None = None
     reference_sd: float | None = None
     delta: float | None = None
-    doubt: float = 0.0  # how far delta may be off because best rates are fitted; intervals and p count it
+    doubt: Doubt = NO_DOUBT  # how far delta may be off because best rates are not known; intervals and p count it
     delta_sd: float | None = None
     variant_median: float | None = None
     reference_median: float | None = None
@@ -282,6 +284,10 @@ class Comparison(StoredValue):
         if counted is None:
             return self.delta
         return counted if self.direction == "lower" else -counted
+
+    @property
+    def doubt_of_cost(self) -> Doubt:
+        return self.doubt.mirrored if self.direction == "higher" else self.doubt
 
     @property
     def estimate_at(self) -> str:
@@ -798,6 +804,7 @@ class SweepAnalysis(StoredValue):
     )  # what the loss of tuned arms is; null where no rate is chosen
     minima: tuple[TunedMinimum, ...]
     comparisons: tuple[str, ...]
+    second: str | None = None  # the setting that was tuned together with the rate
     stages: Literal[1, 2] = 1  # of two, points and curves are those of the runs that are judged
 
     def knows_best_rate(self, variant: str) -> bool:

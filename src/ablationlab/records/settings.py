@@ -33,8 +33,9 @@ from ablationlab.core.errors import StudyError, did_you_mean
 from ablationlab.core.format import setting as in_figures
 from ablationlab.core.problems import problems_of
 from ablationlab.core.registry import Registry
+from ablationlab.core.seeding import stream
 from ablationlab.records.storage import ON_DISK, content_hash, slug
-from ablationlab.stats.results import Spending
+from ablationlab.stats.results import FittedMinimum, Spending
 
 if TYPE_CHECKING:
     from ablationlab.records.plan import PlannedRun
@@ -928,10 +929,56 @@ class Finer(Frozen):
             raise ValueError(f"{rates} rates have no middle one; allowed: odd numbers")
         return rates
 
-    def about(self, centre: float) -> tuple[float, ...]:
+    def about(self, centre: float, rates: int | None = None) -> tuple[float, ...]:
         """The rates about the first stage's best one, which stays as it is."""
-        steps = range(-(self.rates // 2), self.rates // 2 + 1)
+        each = (self.rates if rates is None else rates) // 2
+        steps = range(-each, each + 1)
         return tuple(float(f"{centre * self.factor**step:.4g}") if step else centre for step in steps)
+
+
+#: What a sweep trains a variant at: a rate, or a rate and the value of a second setting.
+Trial = float | tuple[float, float]
+
+
+class Second(Frozen):
+    """A setting of [training] that a sweep of two stages tunes together with the learning rate.
+
+    The first stage has every combination of the rates and the values, or so many points at random; the second the nine
+    points about each variant's best. ``found`` is the value at which each variant is judged.
+    """
+
+    setting: Literal["warmup", "weight_decay", "eps", "clip", "z_loss"]
+    """The setting."""
+    values: Annotated[tuple[Positive, ...], Field(min_length=3), Distinct]
+    """Its values in the first stage."""
+    trials: Annotated[int, Field(ge=16, le=100)] | None = None
+    """So many points at random between the lowest and the highest rate and value, the same for every variant, instead of
+    every combination."""
+    factor: Annotated[float, Field(ge=1.05, le=2)] = 1.41
+    """From one value of the second stage to the next."""
+    found: dict[str, Positive] = Field(default_factory=dict)
+    """What was found. Sealed with the plan; not a setting."""
+
+    @property
+    def whole(self) -> bool:
+        return self.setting == "warmup"
+
+    def about(self, centre: float) -> tuple[float, float, float]:
+        """The first stage's best value, and one on each side."""
+        low, high = (float(f"{centre * self.factor**step:.4g}") for step in (-1, 1))
+        if self.whole:
+            low, high = min(round(low), centre - 1), max(round(high), centre + 1)
+        return low, centre, high
+
+    def between(self, share: float) -> float:
+        """A value of the range, uniform in its logarithm."""
+        value = _between(self.values, share)
+        return float(round(value)) if self.whole else value
+
+
+def _between(values: Sequence[float], share: float) -> float:
+    low, high = min(values), max(values)
+    return float(f"{low * (high / low) ** share:.4g}")
 
 
 class Sweep(Frozen):
@@ -951,8 +998,55 @@ class Sweep(Frozen):
     """Seeds on which variants are judged at their best rate. Without them, the study's."""
     finer: Finer | None = None
     """A second stage of closer rates."""
+    second: Second | None = None
+    """A second setting that is tuned together with the rate. It needs `finer`."""
     stage: Literal[1, 2] | None = None
     """Which stage of a sweep of two this study is. Sealed with its plan; not a setting."""
+    points: dict[str, tuple[tuple[Positive, Positive], ...]] = Field(default_factory=dict)
+    """Rates and values of a second setting of a stage. Sealed with its plan; not a setting."""
+
+    def trials(self, variant: str) -> tuple[Trial, ...]:
+        """What one variant is trained at, in ascending order: rates, or rates with values of the second setting."""
+        rates = self.rates(variant)
+        if self.second is None:
+            return rates
+        if self.stage is not None:
+            return self.points[variant]
+        if variant in self.second.found:
+            return ((rates[0], self.second.found[variant]),)
+        if self.second.trials is None:
+            return tuple(product(rates, sorted(self.second.values)))
+        shares = stream(self.selection_seeds[0], "sweep", "points").random((self.second.trials, 2)).tolist()
+        return tuple(sorted((_between(rates, lr), self.second.between(value)) for lr, value in shares))
+
+    @property
+    def first_stage(self) -> Self:
+        """Without what was found."""
+        return self.changed(finer=None, second=None if self.second is None else self.second.changed(found={}))
+
+    def about(self, centre: Trial) -> tuple[Trial, ...]:
+        """What the second stage trains about the first stage's best."""
+        assert self.finer is not None
+        if self.second is None or not isinstance(centre, tuple):
+            assert not isinstance(centre, tuple)
+            return self.finer.about(centre)
+        return tuple(product(self.finer.about(centre[0], 3), self.second.about(centre[1])))
+
+    def trial_of(self, training: TrainingConfig) -> Trial:
+        """What a run was trained at."""
+        return training.lr if self.second is None else (training.lr, float(getattr(training, self.second.setting)))
+
+    def settings_of(self, trial: Trial) -> dict[str, float]:
+        """The settings of [training] that it stands for."""
+        if self.second is None or not isinstance(trial, tuple):
+            assert not isinstance(trial, tuple)
+            return {"lr": trial}
+        return {"lr": trial[0], self.second.setting: int(trial[1]) if self.second.whole else trial[1]}
+
+    @property
+    def tunes(self) -> tuple[str, ...]:
+        """The settings that tuned arms may differ in."""
+        return ("training.lr", *(() if self.second is None else (f"training.{self.second.setting}",)))
 
     def rates(self, variant: str) -> tuple[float, ...]:
         """The rates of one variant, in ascending order; the one that two stages found, once they have."""
@@ -970,7 +1064,10 @@ class Sweep(Frozen):
         """Runs of each variant before the plan is sealed, stage by stage; none without a second stage."""
         if self.finer is None:
             return ()
-        return len(self.lr) * len(self.selection_seeds), self.finer.rates * len(self.finer.seeds)
+        first, finer = len(self.lr), self.finer.rates
+        if self.second is not None:
+            first, finer = self.second.trials or first * len(self.second.values), 9
+        return first * len(self.selection_seeds), finer * len(self.finer.seeds)
 
 
 class Noise(Frozen):
@@ -1332,9 +1429,9 @@ class Study(Frozen):
         """The default regime, then the named ones."""
         return (DEFAULT_REGIME, *(name for name in self.regimes if name != DEFAULT_REGIME))
 
-    def pair_of(self, run: PlannedRun | RunRecord) -> tuple[str, tuple[int, int, int], float | None]:
-        """What makes runs of two variants a pair: their regime, the seed of every stream, and the rate of a sweep."""
-        return run.regime, run.seed_triple, run.lr if self.sweep is not None else None
+    def pair_of(self, run: PlannedRun | RunRecord) -> tuple[str, tuple[int, int, int], Trial | None]:
+        """What makes runs of two variants a pair: their regime, the seed of every stream, and the trial of a sweep."""
+        return run.regime, run.seed_triple, self.sweep.trial_of(run.training) if self.sweep is not None else None
 
     def judging_seeds(self) -> tuple[int, ...]:
         """The seeds of the sweep that variants are judged on, each at its best rate; none without a sweep."""
@@ -1384,11 +1481,17 @@ class Study(Frozen):
         found = regime.changed(calibrate=regime.calibrate.changed(value=value))
         return self.changed(regimes={**self.regimes, name: found})
 
-    def tuned(self, found: Mapping[str, float]) -> Self:
-        """The study with the rate that both stages of its sweep found for each variant."""
-        assert self.sweep is not None
-        assert self.sweep.finer is not None
-        return self.changed(sweep=self.sweep.changed(finer=self.sweep.finer.changed(found=dict(found))))
+    def tuned(self, minima: Mapping[str, FittedMinimum]) -> Self:
+        """The study with what both stages of its sweep found for each variant."""
+        sweep = self.sweep
+        assert sweep is not None
+        assert sweep.finer is not None
+        rates = {name: minimum.lr for name, minimum in minima.items() if minimum.lr is not None}
+        sweep = sweep.changed(finer=sweep.finer.changed(found=rates))
+        if sweep.second is not None:
+            values = {name: minimum.second for name, minimum in minima.items() if minimum.second is not None}
+            sweep = sweep.changed(second=sweep.second.changed(found=values))
+        return self.changed(sweep=sweep)
 
     def later_seeds(self) -> tuple[int, ...]:
         """The seeds of looks beyond the study's own: the numbers above them that nothing else uses."""
@@ -1408,7 +1511,8 @@ class Study(Frozen):
 
 
 def _without_found(body: Mapping[str, Any]) -> None:
-    ((body.get("sweep") or {}).get("finer") or {}).pop("found", None)
+    for stage in ("finer", "second"):
+        ((body.get("sweep") or {}).get(stage) or {}).pop("found", None)
 
 
 def looks_like_path(corpus: str) -> bool:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isfinite
-
+from ablationlab.analysis.wording import at_best
 from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
 from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try, TwoStages
-from ablationlab.records.settings import Calibrate, Study, Sweep, registered_alpha
-from ablationlab.stats.tuned import expected_doubt
+from ablationlab.records.settings import Calibrate, Study, registered_alpha
 
 _FOUND = {
     "difference": "a difference is shown",
@@ -78,48 +75,10 @@ def calibrated_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def stages_line(sweep: Sweep, variants: int) -> str:
-    """What a sweep of two stages will train before the plan is sealed."""
-    assert sweep.finer is not None
-    finer, (first, second) = sweep.finer, sweep.stage_runs()
-    return (
-        f"The sweep comes first, in two stages of {count(variants * first)} and {count(variants * second)} runs: "
-        f"{count(len(sweep.lr))} rates on {counted(len(sweep.selection_seeds), 'seed')}, then {count(finer.rates)} rates "
-        f"{number(finer.factor)} apart about each variant's best, on {counted(len(finer.seeds), 'other seed')}."
-    )
-
-
-#: What a factor of two from the best rate may cost, in SDs of a run.
-_COSTS = (1, 3, 10)
-
-
-def doubt_line(study: Study) -> str:
-    """What a sweep will leave in doubt, by simulation, beside one of one stage and as many runs."""
-    sweep = study.sweep
-    assert sweep is not None
-    judging, finer = len(study.judging_seeds()), sweep.finer
-    runs = sum(sweep.stage_runs()) + judging
-    one_stage = judging if finer is None else max(runs // len(sweep.lr) - len(sweep.selection_seeds), 1)
-    alone = [expected_doubt(sweep.lr, one_stage, cost) for cost in _COSTS]
-    text = f"one stage{f' of {count(runs)} runs' if finer is not None else ''} {_doubts(alone)}"
-    if finer is not None:
-        second = (finer.about, len(finer.seeds))
-        both = [expected_doubt(sweep.lr, len(sweep.selection_seeds), cost, second) for cost in _COSTS]
-        text = f"two stages {_doubts(both)}; {text}"
-    return (
-        "Expected doubt of a tuned difference, in SDs of one run beside the others of its seed, if a factor of two from the "
-        f"best rate costs {', '.join(map(count, _COSTS))} SDs: {text}."
-    )
-
-
-def _doubts(doubts: Sequence[float]) -> str:
-    return ", ".join(number(doubt, 2) if isfinite(doubt) else "no fit" for doubt in doubts)
-
-
 def found_line(tuned: TwoStages) -> str:
     """What both stages found."""
     found = ", ".join(
-        f"{name} {setting(minimum.lr)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'no fit'})"
+        f"{name} {at_best(minimum, setting)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'no fit'})"
         for name, minimum in tuned.minima.items()
         if minimum.lr is not None
     )

@@ -32,6 +32,7 @@ from typing import Final
 from scipy import special
 
 from ablationlab.stats._common import MINIMUM_PAIRS
+from ablationlab.stats.results import NO_DOUBT, Doubt
 
 #: Values this much closer than their size are equal.
 SLACK: Final = 1e-9
@@ -74,14 +75,14 @@ class Counted:
 @dataclass(frozen=True)
 class Costs:
     """*sizes*: of each pair, the larger of the compared values. *lost*, *lost_by_reference*: further seeds that one arm alone
-    lost. *doubt*: how far all costs may be off together, as where best rates are fitted. *others*: SDs of the other arms'
+    lost. *doubt*: how far all costs may be off together, where best rates are not known. *others*: SDs of the other arms'
     costs, where variances are shared."""
 
     values: tuple[float, ...]
     sizes: tuple[float, ...]
     lost: int = 0
     lost_by_reference: int = 0
-    doubt: float = 0.0
+    doubt: Doubt = NO_DOUBT
     others: tuple[float, ...] = ()
 
     @cached_property
@@ -107,6 +108,7 @@ class Costs:
             values=tuple(-value for value in self.values),
             lost=self.lost_by_reference,
             lost_by_reference=self.lost,
+            doubt=self.doubt.mirrored,
         )
 
     @cached_property
@@ -179,11 +181,11 @@ class Costs:
             return True
         if smallest is None:
             return False
-        within = smallest - self.doubt + self.slack
+        farthest, within = max(raw.mean + self.doubt.above, self.doubt.below - raw.mean), smallest + self.slack
         if self._constant(raw):
-            return abs(raw.mean) <= within and 0.5 ** len(self.values) <= alpha
+            return farthest <= within and 0.5 ** len(self.values) <= alpha
         error, freedom = self._error(raw)
-        return abs(raw.mean) + _quantile(freedom, 1 - alpha) * error <= within
+        return farthest + _quantile(freedom, 1 - alpha) * error <= within
 
     def _error(self, way: Counted) -> tuple[float, int]:
         """The standard error of the mean, and its degrees of freedom."""
@@ -196,13 +198,13 @@ class Costs:
         return max(way.costs) - min(way.costs) <= self.slack and self._error(way)[0] <= self.slack
 
     def _p(self, way: Counted, test: Test | None = None) -> float:
-        mean, n = way.mean + self.doubt, len(way.costs)
+        mean, n = way.mean + self.doubt.above, len(way.costs)
         if mean >= 0:
             return 1.0
         if self._constant(way):
             return 1.0 if mean >= -self.slack else _sign_p(n, way.against)
         if test is not None:
-            p = test([cost + self.doubt for cost in way.costs])
+            p = test([cost + self.doubt.above for cost in way.costs])
             return 1.0 if p is None else p
         error, freedom = self._error(way)
         return 2 * float(special.stdtr(freedom, mean / error))
@@ -210,9 +212,9 @@ class Costs:
     def _upper(self, way: Counted, level: float) -> float | None:
         n = len(way.costs)
         if self._constant(way):
-            return way.mean + self.doubt if _sign_p(n, way.against) <= 1 - level else None
+            return way.mean + self.doubt.above if _sign_p(n, way.against) <= 1 - level else None
         error, freedom = self._error(way)
-        return way.mean + self.doubt + _quantile(freedom, (1 + level) / 2) * error
+        return way.mean + self.doubt.above + _quantile(freedom, (1 + level) / 2) * error
 
 
 def may_share(arms: int, pairs: int) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -45,6 +46,16 @@ def lr_sensitivity(rates: Sequence[float], counted: Sequence[float]) -> float:
     return float(((excess[1:] + excess[:-1]) / 2 * np.diff(x)).sum() / (x[-1] - x[0]))
 
 
+T = TypeVar("T", bound=float | tuple[float, float])
+
+
+def best_trial(counted: Mapping[T, Sequence[float]]) -> T:
+    """That with the lowest mean clipped loss; on a tie the lower rate. *counted*: trial -> losses of the same seeds."""
+    if not counted or len({len(losses) for losses in counted.values()}) != 1 or not all(counted.values()):
+        raise StatisticsError("every rate needs the losses of the same seeds, at least one")
+    return min(sorted(counted), key=lambda trial: math.fsum(counted[trial]))
+
+
 @dataclass(frozen=True)
 class BestRate:
     """The chosen rate, the mean loss it was chosen by, and whether it is the lowest or the highest of the sweep."""
@@ -56,8 +67,6 @@ class BestRate:
 
 def best_rate(counted: Mapping[float, Sequence[float]]) -> BestRate:
     """The rate with the lowest mean clipped loss; on a tie the lower rate. *counted*: rate -> losses of the same seeds."""
-    if not counted or len({len(losses) for losses in counted.values()}) != 1 or not all(counted.values()):
-        raise StatisticsError("every rate needs the losses of the same seeds, at least one")
-    means = {rate: math.fsum(losses) / len(losses) for rate, losses in sorted(counted.items())}
-    lr = min(means, key=lambda rate: means[rate])
+    lr = best_trial(counted)
+    means = {rate: math.fsum(losses) / len(losses) for rate, losses in counted.items()}
     return BestRate(lr, means[lr], lr in (min(means), max(means)) and len(means) > 1)

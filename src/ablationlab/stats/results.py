@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 #: "ok", or why there is no number: not enough pairs, no variation, or no finite bound.
 Status = Literal["ok", "too-few-pairs", "degenerate", "unbounded"]
@@ -391,6 +391,32 @@ class PairedSurvival(StatisticalResult):
 
 
 @dataclass(frozen=True)
+class Doubt(StatisticalResult):
+    """How far values may be off, all by the same amount: the true ones lie between *below* less and *above* more."""
+
+    below: float = 0.0
+    above: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.below or self.above)
+
+    @property
+    def larger(self) -> float:
+        return max(self.below, self.above)
+
+    @property
+    def mirrored(self) -> Doubt:
+        return Doubt(self.above, self.below)
+
+    def minus(self, other: Doubt) -> Doubt:
+        """That of the difference."""
+        return Doubt(self.below + other.above, self.above + other.below)
+
+
+NO_DOUBT: Final = Doubt()
+
+
+@dataclass(frozen=True)
 class FittedMinimum(StatisticalResult):
     """The best rate by a cubic through four rates, and each seed's loss there; *status* says why there is none.
 
@@ -403,6 +429,7 @@ class FittedMinimum(StatisticalResult):
     window: tuple[float, ...]
     values: tuple[float, ...]
     doubt: float = 0.0  # how far values may be off, all by the same amount
+    second: float | None = None  # the best value of a second setting, where one was swept with the rate
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ Where the grid ends after one rate on one side, a parabola through three rates t
 at its best rate of both, on other seeds again. Both stages make one curve: a loss is its seed's level plus what its rate
 adds, and the stages share the best rate of the first. The doubt (`best_of_stages`) is how far the lowest mean lies above
 the lowest that a convex curve can be, and two standard errors of a mean, since no judged run shares the noise of the means.
-An arm can only be *worse* at its rate than at its best, so a difference of two arms is off by the larger of their doubts, not
-by their sum.
+An arm can only be *worse* at its rate than at its best. So a variant may be better than it looks by its own doubt, and worse
+by the reference's: *better* counts beyond the reference's doubt alone, *worse* beyond the variant's.
 
 There is no fit, and the status says so, where the best rate is at the edge of the grid, the grid is too narrow, or
 neighbours are more than a factor of two apart. docs/validation.md has the simulated levels of this, of the grid, of
@@ -30,14 +30,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray
-from ablationlab.stats.results import FittedMinimum, Interval, PValue
+from ablationlab.stats.convex import least_of_two
+from ablationlab.stats.rates import best_trial
+from ablationlab.stats.results import Doubt, FittedMinimum, Interval, PValue
 
 #: Neighbouring rates may lie this factor apart.
 WIDEST_STEP: Final = 2.0
@@ -46,6 +48,11 @@ SAME_RATE: Final = 0.02
 #: The highest rate is at least this many times the lowest. On a grid of rates that are almost one, noise puts the lowest
 #: mean inside, wherever the optimum is.
 LEAST_SPAN: Final = 2.0
+#: Standard errors of a mean in the doubt of a pair.
+_ERRORS_OF_PAIRS: Final = 3.0
+#: Pairs that are no farther apart, in steps of the second stage, bound nothing.
+_NEAREST: Final = 0.8
+T = TypeVar("T")
 #: Means this much closer than their size are equal.
 _ROUNDING: Final = 1e-12
 
@@ -99,12 +106,42 @@ def best_of_stages(first: Mapping[float, Sequence[float]], second: Mapping[float
     return FittedMinimum("ok", rates[at], window, (), doubt)
 
 
+#: A rate and the value of a second setting.
+Pair = tuple[float, float]
+
+
+def best_pair_of_stages(
+    first: Mapping[Pair, Sequence[float]], second: Mapping[Pair, Sequence[float]], factors: Pair
+) -> FittedMinimum:
+    """`best_of_stages` of a rate and a second setting: pair -> losses. *factors*: from one value of the second stage to the
+    next.
+
+    Losses are convex in the logarithms of both together, so the lowest that they can be is that of `least_of_two`. It rests
+    on more means than that of a line, and the doubt has three standard errors.
+    """
+    shared, stages = sorted(first.keys() & second.keys()), (first, second)
+    if not shared or any(len({len(losses) for losses in stage.values()}) != 1 for stage in stages):
+        raise StatisticsError("both stages need a common point, and every point the losses of the same seeds")
+    apart = float(np.mean([np.mean(second[pair]) - np.mean(first[pair]) for pair in shared]))
+    levelled = (first, {pair: np.asarray(losses) - apart for pair, losses in second.items()})
+    pairs = sorted(first.keys() | second.keys())
+    y = np.array([np.mean(np.concatenate([stage[pair] for stage in levelled if pair in stage])) for pair in pairs])
+    at, error = int(np.argmin(y)), _error(stages, pairs)
+    points = np.log(np.array(pairs)) / np.log(np.array(factors))
+    least = least_of_two(points, y, at, slack=_ERRORS_OF_PAIRS * error, nearest=_NEAREST)
+    lr, other = pairs[at]
+    if least is None:
+        return FittedMinimum("grid-edge", lr, (), (), second=other)
+    doubt = float(y[at]) - least + _ERRORS_OF_PAIRS * error
+    return FittedMinimum("ok", lr, (), (), doubt, second=other)
+
+
 def _as_in(rates: Iterable[float], rate: float) -> float:
     nearest = min(rates, key=lambda known: abs(math.log(known / rate)))
     return nearest if abs(math.log(nearest / rate)) <= SAME_RATE else rate
 
 
-def _error(stages: Sequence[Mapping[float, Sequence[float]]], window: Sequence[float]) -> float:
+def _error(stages: Sequence[Mapping[T, Sequence[float]]], window: Sequence[T]) -> float:
     """The standard error of a stage's mean at one rate beside those of its other rates: a seed's own level is in all."""
     squares, freedom, fewest = 0.0, 0, math.inf
     for stage in stages:
@@ -125,7 +162,7 @@ def expected_doubt(
     finer: tuple[Callable[[float], Sequence[float]], int] | None = None,
     draws: int = 100,
 ) -> float:
-    """The median doubt of a difference of two arms before anything is trained, in SDs of what is left of a run's loss when
+    """The median doubt of one side of a difference before anything is trained, in SDs of what is left of a run's loss when
     its seed's level is taken away; infinite where most arms have no fit.
 
     Losses are parabolas in log rate that lie anywhere about the middle of the grid; a factor of two from the best rate costs
@@ -142,7 +179,7 @@ def expected_doubt(
     doubts = []
     for _ in range(draws):
         fits = []
-        for _ in range(2):
+        for _ in range(2 if finer is None else 1):
             best = grid[middle] * step ** rng.uniform(-0.5, 0.5)
             first = stage(grid, best, seeds)
             if finer is None:
@@ -153,25 +190,50 @@ def expected_doubt(
                 centre = min(means, key=means.__getitem__)
                 fits.append(best_of_stages(first, stage(about(centre), best, more)))
         known = all(fit.status == "ok" for fit in fits)
-        both = [fit.doubt for fit in fits]
-        doubts.append((sum(both) if finer is None else max(both)) if known else math.inf)
+        doubts.append(sum(fit.doubt for fit in fits) if known else math.inf)
     return float(np.median(doubts))
 
 
-def beyond_doubt(deltas: Sequence[float], doubt: float) -> list[float]:
+def expected_doubt_of_pairs(
+    pairs: Sequence[Pair],
+    seeds: int,
+    cost: float,
+    finer: tuple[Callable[[Pair], Sequence[Pair]], int],
+    factors: Pair,
+    draws: int = 30,
+) -> float:
+    """`expected_doubt` of a rate and a second setting; four steps of the second stage from the best cost *cost* in each."""
+    rng, (about, more) = np.random.default_rng(0), finer
+    step = 4 * np.log(np.array(factors))
+    middle = np.log(np.array(pairs)).min(axis=0) / 2 + np.log(np.array(pairs)).max(axis=0) / 2
+
+    def stage(at: Sequence[Pair], best: FloatArray, n: int) -> dict[Pair, list[float]]:
+        away = ((np.log(np.array(at)) - best) / step) ** 2
+        return dict(zip(at, (cost * away.sum(axis=1)[:, None] + rng.normal(size=(len(at), n))).tolist(), strict=True))
+
+    doubts = []
+    for _ in range(draws):
+        best = middle + step * rng.uniform(-0.5, 0.5, 2)
+        first = stage(pairs, best, seeds)
+        fit = best_pair_of_stages(first, stage(about(best_trial(first)), best, more), factors)
+        doubts.append(fit.doubt if fit.status == "ok" else math.inf)
+    return float(np.median(doubts))
+
+
+def beyond_doubt(deltas: Sequence[float], doubt: Doubt) -> list[float]:
     """The deltas, less the part of their mean that *doubt* may explain: what is left is to be tested."""
     mean = math.fsum(deltas) / len(deltas) if deltas else 0.0
-    return [delta - min(max(mean, -doubt), doubt) for delta in deltas]
+    return [delta - min(max(mean, -doubt.above), doubt.below) for delta in deltas]
 
 
-def sure_p(test: PValue, deltas: Sequence[float], doubt: float) -> PValue:
+def sure_p(test: PValue, deltas: Sequence[float], doubt: Doubt) -> PValue:
     """The test of what is `beyond_doubt`: nothing is shown where the mean lies within the doubt, p is 1 but for rounding."""
-    within = test.p is not None and abs(math.fsum(deltas)) <= doubt * len(deltas)
+    within = test.p is not None and -doubt.above * len(deltas) <= math.fsum(deltas) <= doubt.below * len(deltas)
     return replace(test, p=1.0) if within else test
 
 
-def widened(interval: Interval, doubt: float, estimate: float | None = None) -> Interval:
-    """The interval about *estimate*, or about its own, with *doubt* on both sides."""
+def widened(interval: Interval, doubt: Doubt, estimate: float | None = None) -> Interval:
+    """The interval about *estimate*, or about its own, with *doubt* on each side."""
     if not doubt:
         return interval
     moved = 0.0 if estimate is None else estimate - interval.estimate
@@ -179,8 +241,8 @@ def widened(interval: Interval, doubt: float, estimate: float | None = None) -> 
     return replace(
         interval,
         estimate=interval.estimate + moved,
-        low=None if low is None else low + moved - doubt,
-        high=None if high is None else high + moved + doubt,
+        low=None if low is None else low + moved - doubt.below,
+        high=None if high is None else high + moved + doubt.above,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -44,6 +44,7 @@ from ablationlab.records.settings import (
     FrontEnd,
     Frozen,
     ModelConfig,
+    Second,
     Study,
     TrainingConfig,
     VariantTable,
@@ -154,6 +155,10 @@ def _table_problems(data: Mapping[str, Any], tables: dict[str, Any], known: Sequ
         if "lr" in read[name].training and data.get("sweep"):
             text = "a study with a [sweep] gives every variant the same rates"
             yield Problem(f"variants.{name}.training.lr", text, str(read[name].training["lr"]))
+        tuned = _table(_table(data, "sweep"), "second").get("setting")
+        if isinstance(tuned, str) and tuned in read[name].training:
+            text = "the sweep tunes this setting for every variant"
+            yield Problem(f"variants.{name}.training.{tuned}", text, str(read[name].training[tuned]))
     for name in read:
         try:
             yield from _arm_problems(data, resolved(name, read))
@@ -726,6 +731,7 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             text = "compares variants over the same rates, and sweep.variant_lr gives some their own"
             yield Problem(f"{key}.regime", text, repr(SWEEP))
     yield from _stage_problems(data, table)
+    yield from _second_problems(data, table)
     own, chosen = "seeds" in table, _seeds(table, "selection_seeds")
     left = [seed for seed in _seeds(table if own else data, "seeds") if seed not in chosen]
     if chosen and len(left) == 1:
@@ -740,6 +746,12 @@ def _grids(table: Mapping[str, Any]) -> Iterator[tuple[str, list[float]]]:
     for key, grid in (("lr", table.get("lr")), *((f"variant_lr.{name}", rates) for name, rates in own.items())):
         rates = grid if isinstance(grid, list | tuple) else ()
         yield key, sorted(rate for rate in rates if isinstance(rate, int | float) and rate > 0)
+
+
+#: Neighbouring values of a second setting may lie this factor apart.
+WIDEST_SECOND: Final = 4.0
+#: Below so many steps of warmup, the values of a second stage would round to one.
+LEAST_WARMUP: Final = 4
 
 
 def _stage_problems(data: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
@@ -768,6 +780,38 @@ def _stage_problems(data: Mapping[str, Any], table: Mapping[str, Any]) -> Iterat
     if _table(data, "budget").get("match") == "time":
         text = "step times would be measured for every stage anew, and budgets would differ; with [sweep.finer] use another"
         yield Problem("budget.match", text, "'time'", "tokens, flops")
+
+
+def _second_problems(data: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
+    """What a second setting of a sweep needs: a second stage, and values that the stages can go about."""
+    if table.get("points"):
+        yield Problem("sweep.points", "are sealed with a stage; leave them out")
+    if table.get("second") is None:
+        return
+    second = _table(table, "second")
+    if second.get("found"):
+        yield Problem("sweep.second.found", "is found by the stages and sealed with the plan; leave it out")
+    if table.get("finer") is None:
+        text = "the doubt of two settings is far too large without a second stage"
+        yield Problem("sweep.finer", text, None, "finer = { seeds = [...] }, three or more")
+    if "rates" in _table(table, "finer"):
+        text = "with a second setting the second stage has three rates and three values; leave it out"
+        yield Problem("sweep.finer.rates", text, str(_table(table, "finer")["rates"]))
+    known = sorted(value for value in _list(second, "values") if isinstance(value, int | float) and value > 0)
+    wide = [high / low for low, high in pairwise(known) if high / low > WIDEST_SECOND * (1 + 1e-9)]
+    if wide and second.get("trials") is None:
+        text = "neighbouring values are too far apart for a finer stage about the best to reach them"
+        yield Problem("sweep.second.values", text, ", ".join(map(in_figures, known)), f"a factor of {WIDEST_SECOND:g}")
+    if second.get("setting") != "warmup" or not known:
+        return
+    if known[0] < LEAST_WARMUP or any(value != int(value) for value in known):
+        allowed = f"whole numbers, {LEAST_WARMUP} or more"
+        yield Problem("sweep.second.values", "are steps", ", ".join(map(in_figures, known)), allowed)
+    settings = _settings(data, {})
+    factor = second.get("factor", Second.model_fields["factor"].default)
+    if settings is not None and isinstance(factor, int | float) and known[-1] * factor > steps_of(*settings):
+        text = "the second stage would warm up for longer than a run"
+        yield Problem("sweep.second.values", text, in_figures(known[-1]), f"up to {int(steps_of(*settings) / factor)}")
 
 
 def _noise_problems(data: Mapping[str, Any]) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ of arms that differ in anything else is refused, with the name of the thing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import MismatchError
@@ -37,9 +37,13 @@ def _differences(a: Frozen, b: Frozen, prefix: str) -> Iterable[tuple[str, str]]
 
 
 def setting_mismatches(
-    a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declaration], *, tuned: bool = False
+    a: PlannedRun | RunRecord,
+    b: PlannedRun | RunRecord,
+    declared: Iterable[Declaration],
+    *,
+    tuned: Collection[str] = (),
 ) -> list[str]:
-    """Differences in model, training and budget that no variant declared; *tuned* arms may differ in their rate.
+    """Differences in model, training and budget that no variant declared; arms may differ in what is *tuned*.
 
     Steps may differ where the batch or the context does, for the tokens are then equal; FLOPs where a declared setting
     makes a token cost more.
@@ -54,7 +58,7 @@ def setting_mismatches(
     by_flops = a.budget.match == "flops"
     # Before the steps are timed, and so before the plan is sealed, such arms have equal tokens.
     by_time = a.budget.match == "time" and (a.budget.step_seconds or b.budget.step_seconds) is not None
-    covered = {"training.lr"} if tuned else set[str]()
+    covered = set(tuned)
     covered |= {"training.steps"} if shape or by_time or (by_flops and costlier) else set()
     mismatches = [
         text
@@ -86,9 +90,9 @@ def setting_mismatches(
     return mismatches
 
 
-def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False, reused: bool = False) -> list[str]:
-    """Everything in two runs' records that should be equal and is not; what a sweep varies may differ in *tuned* arms, and
-    the plan where one is *reused*: other variants then share other parameters, whose values are compared one by one."""
+def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: Collection[str] = (), reused: bool = False) -> list[str]:
+    """Everything in two runs' records that should be equal and is not; what is *tuned* may differ, and the plan where one is
+    *reused*: other variants then share other parameters, whose values are compared one by one."""
     of_plan = () if reused else ("plan_hash",)
     if a.recipe is None or b.recipe is None:
         return _own_trainer_mismatches(a, b, of_plan)

@@ -51,6 +51,7 @@ from ablationlab.records.settings import (
     Study,
     Sweep,
     TrainingConfig,
+    Trial,
     divisors_of,
     steps_of,
 )
@@ -164,7 +165,7 @@ def run_count(study: Study) -> int:
     if study.sweep is not None:
         (model, training), seeds = study.in_regime(DEFAULT_REGIME), study.sweep_seeds()
         for name, variant in variants_of(study).items():
-            rates = study.sweep.rates(name)
+            rates = study.sweep.trials(name)
             there = own.intersection(seeds) if variant.on(model).training.get("lr", training.lr) in rates else ()
             total += len(rates) * len(seeds) - len(there)
         if study.sweep.finer is not None:
@@ -230,7 +231,7 @@ def _plan(
             raise PlanError(
                 "[sweep.finer]: its stages come before the plan; `ablationlab run` trains them, then seals it"
             )
-        study = study.tuned({name: minimum.lr for name, minimum in tuned.minima.items() if minimum.lr is not None})
+        study = study.tuned(tuned.minima)
 
     sources = open_sources(study)
     device_kind, device_name = choose_device(device)
@@ -418,22 +419,22 @@ def _planned_look(plan: Plan, sealed: Study, seeds: Sequence[int], variants: Seq
 def _sweep_cells(study: Study, maker: _CellMaker, planned: Collection[str]) -> list[PlannedRun]:
     """Every rate x seed of every variant, a variant's together; a run that the study has anyway is not made twice."""
     cells = [
-        maker.cell(DEFAULT_REGIME, seed, name, lr)
+        maker.cell(DEFAULT_REGIME, seed, name, trial)
         for name in study.variants
-        for seed, lr in (_swept(study, study.sweep, name) if study.sweep is not None else ())
+        for seed, trial in (_swept(study, study.sweep, name) if study.sweep is not None else ())
     ]
     return [cell for cell in cells if cell.id not in planned]
 
 
-def _swept(study: Study, sweep: Sweep, variant: str) -> list[tuple[int, float]]:
-    """Seed and rate of every run of a sweep. Before two stages have found a rate, the middle one stands for it: what they
-    will cost is then known."""
-    rates, finer = sweep.rates(variant), sweep.finer
+def _swept(study: Study, sweep: Sweep, variant: str) -> list[tuple[int, Trial]]:
+    """Seed and trial of every run of a sweep. Before two stages have found the best one, the middle one stands for it: what
+    they will cost is then known."""
+    trials, finer = sweep.trials(variant), sweep.finer
     if finer is None or variant in finer.found:
-        return [(seed, lr) for seed in study.sweep_seeds() for lr in rates]
-    middle = rates[len(rates) // 2]
-    cells = [(seed, lr) for seed in sweep.selection_seeds for lr in rates]
-    cells += [(seed, lr) for seed in finer.seeds for lr in finer.about(middle)]
+        return [(seed, trial) for seed in study.sweep_seeds() for trial in trials]
+    middle = trials[len(trials) // 2]
+    cells = [(seed, trial) for seed in sweep.selection_seeds for trial in trials]
+    cells += [(seed, trial) for seed in finer.seeds for trial in sweep.about(middle)]
     return cells + [(seed, middle) for seed in study.judging_seeds()]
 
 
@@ -510,17 +511,19 @@ class _CellMaker:
         regime: str,
         seed: int,
         name: str,
-        lr: float | None = None,
+        trial: Trial | None = None,
         role: RunRole = "compared",
         streams: tuple[int, int, int] | None = None,
     ) -> PlannedRun:
-        """One run; *lr* is given for those of a sweep, *streams* (init, data, dropout) where each has its own seed."""
-        recipe, identity = self._recipe(regime, name, lr)
-        if lr is not None and not (lr == self._arm(regime, name)[1].lr and seed in self.own_seeds):
+        """One run; *trial* is given for those of a sweep, *streams* (init, data, dropout) where each has its own seed."""
+        recipe, identity = self._recipe(regime, name, trial)
+        settings = self._settings(trial)
+        arm = self._arm(regime, name)[1]
+        if settings and not (seed in self.own_seeds and all(getattr(arm, key) == settings[key] for key in settings)):
             role = "sweep"
         identity = {**identity, "seed": seed if streams is None else list(streams)}
         parts = [*(["gate"] if role == "gate" else []), *([] if regime == DEFAULT_REGIME else [regime]), name]
-        parts += [*([f"lr{lr:g}"] if role == "sweep" else [])]
+        parts += [f"{key}{value:g}" for key, value in settings.items() if role == "sweep"]
         parts += [f"s{seed}"] if streams is None else ["s" + ".".join(map(str, streams))]
         return PlannedRun(
             id="-".join([*parts, content_hash(identity)[:8]]),
@@ -536,11 +539,14 @@ class _CellMaker:
             recipe=recipe,
         )
 
-    def _resolve_recipe(self, regime: str, name: str, lr: float | None) -> tuple[Recipe, dict[str, Any]]:
+    def _settings(self, trial: Trial | None) -> dict[str, float]:
+        return {} if trial is None or self.study.sweep is None else self.study.sweep.settings_of(trial)
+
+    def _resolve_recipe(self, regime: str, name: str, trial: Trial | None) -> tuple[Recipe, dict[str, Any]]:
         """How every seed of an arm is trained, and what of it makes a run the run it is."""
         corpus = self.corpora[name].record
         model, training = self._arm(regime, name)
-        training = training if lr is None else training.changed(lr=lr)
+        training = training.changed(**self._settings(trial))
         check_length(corpus, model.context)
         steps = steps_of(model, training)
         problems = [*combination_problems(model, training)]
@@ -714,7 +720,10 @@ def _check_arms(
     for run in runs:
         base = base_of.get(study.pair_of(run))
         if base is None:  # a rate that only the variant has
-            base = _at_rate(any_rate[run.regime, run.seed_triple], run.lr)
+            assert study.sweep is not None
+            base = _with_settings(
+                any_rate[run.regime, run.seed_triple], study.sweep.settings_of(study.sweep.trial_of(run.training))
+            )
         key = (run.variant, id(run.recipe), id(base.recipe))
         if key in checked:
             continue
@@ -726,9 +735,9 @@ def _check_arms(
         refuse(run.id, base.id, setting_mismatches(run, base, both))
 
 
-def _at_rate(run: PlannedRun, lr: float) -> PlannedRun:
+def _with_settings(run: PlannedRun, settings: Mapping[str, float]) -> PlannedRun:
     assert run.recipe is not None  # no sweep without a loop of ours
-    recipe = run.recipe.model_copy(update={"training": run.training.changed(lr=lr)})
+    recipe = run.recipe.model_copy(update={"training": run.training.changed(**settings)})
     return run.model_copy(update={"recipe": recipe})
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from ablationlab.records.plan import TwoStages
-from ablationlab.records.settings import EvaluationConfig, Study, Sweep
-from ablationlab.stats.rates import best_rate
+from ablationlab.records.settings import EvaluationConfig, Study, Sweep, Trial
+from ablationlab.stats.rates import best_trial
 from ablationlab.stats.results import FittedMinimum
-from ablationlab.stats.tuned import best_of_stages
+from ablationlab.stats.tuned import best_of_stages, best_pair_of_stages
 
-#: The counted losses of a stage: variant -> rate -> one of each seed, in the same order.
-StageLosses = Mapping[str, Mapping[float, Sequence[float]]]
+#: The counted losses of a stage: variant -> trial -> one of each seed, in the same order.
+StageLosses = Mapping[str, Mapping[Trial, Sequence[float]]]
 
 
 def stage_study(study: Study, first: StageLosses | None = None) -> Study:
@@ -25,17 +25,26 @@ def stage_study(study: Study, first: StageLosses | None = None) -> Study:
     assert sweep is not None
     assert sweep.finer is not None
     if first is None:
-        coarse = sweep.changed(finer=None)
-        seeds, rates = sweep.selection_seeds, {name: coarse.rates(name) for name in study.variants}
+        coarse = sweep.first_stage
+        seeds, trials = sweep.selection_seeds, {name: coarse.trials(name) for name in study.variants}
     else:
         best = {name: _centre(sweep, name, first) for name in study.variants}
-        seeds, rates = sweep.finer.seeds, {name: sweep.finer.about(lr) for name, lr in best.items()}
+        seeds, trials = sweep.finer.seeds, {name: sweep.about(centre) for name, centre in best.items()}
     stage: Literal[1, 2] = 1 if first is None else 2
+    settings = "learning rate" if sweep.second is None else f"learning rate and {sweep.second.setting}"
+    points = {name: tuple(trial for trial in each if isinstance(trial, tuple)) for name, each in trials.items()}
+    rates = {name: tuple(sorted({sweep.settings_of(trial)["lr"] for trial in each})) for name, each in trials.items()}
     return study.changed(
         name=f"{study.name[:40]} sweep {stage}",
-        question=f"Which learning rate is best for each variant? Stage {stage} of 2 of study {study.hash}.",
+        question=f"Which {settings} is best for each variant? Stage {stage} of 2 of study {study.hash}.",
         seeds=seeds,
-        sweep=Sweep(lr=rates[study.baseline], variant_lr=rates, stage=stage),
+        sweep=Sweep(
+            lr=rates[study.baseline],
+            variant_lr=rates,
+            stage=stage,
+            second=sweep.first_stage.second,
+            points={} if sweep.second is None else points,
+        ),
         factors=None,
         contrasts=(),
         regimes={},
@@ -50,19 +59,27 @@ def stage_study(study: Study, first: StageLosses | None = None) -> Study:
     )
 
 
-def _centre(sweep: Sweep, variant: str, first: StageLosses) -> float:
-    """The first stage's best rate; the middle one of a variant that has none."""
-    rates = sorted(sweep.variant_lr.get(variant, sweep.lr))
-    return best_rate(first[variant]).lr if variant in first else rates[len(rates) // 2]
+def _centre(sweep: Sweep, variant: str, first: StageLosses) -> Trial:
+    """The first stage's best trial; the middle one of a variant that has none."""
+    trials = sweep.first_stage.trials(variant)
+    return best_trial(first[variant]) if variant in first else trials[len(trials) // 2]
 
 
 def found(study: Study, plans: Sequence[str], first: StageLosses, second: StageLosses) -> TwoStages:
     """What both stages found; *plans* are the seals of theirs. A variant with a run that has no loss is not measured."""
     assert study.sweep is not None
-    minima = {
-        name: best_of_stages(first[name], second[name])
-        if name in first and name in second
-        else FittedMinimum("no-loss", _centre(study.sweep, name, first), (), ())
-        for name in study.variants
-    }
+    minima = {name: _minimum(study.sweep, name, first, second) for name in study.variants}
     return TwoStages(plans=tuple(plans), minima=minima)
+
+
+def _minimum(sweep: Sweep, variant: str, first: StageLosses, second: StageLosses) -> FittedMinimum:
+    assert sweep.finer is not None
+    if variant not in first or variant not in second:
+        settings = list(sweep.settings_of(_centre(sweep, variant, first)).values())
+        return FittedMinimum("no-loss", settings[0], (), (), second=None if sweep.second is None else settings[1])
+    stages = first[variant], second[variant]
+    if sweep.second is None:
+        a, b = ({lr: losses for lr, losses in stage.items() if isinstance(lr, float)} for stage in stages)
+        return best_of_stages(a, b)
+    c, d = ({pair: losses for pair, losses in stage.items() if isinstance(pair, tuple)} for stage in stages)
+    return best_pair_of_stages(c, d, (sweep.finer.factor, sweep.second.factor))

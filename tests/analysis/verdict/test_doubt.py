@@ -10,6 +10,7 @@ import pytest
 from ablationlab.analysis import analyze
 from ablationlab.analysis.dataset import Arm
 from ablationlab.analysis.verdict import decide
+from ablationlab.stats.results import Doubt
 
 from .studies import LOSS, dataset, deltas
 
@@ -21,7 +22,9 @@ def in_doubt(doubt: float, mean: float = -0.7 * EFFECT):
     """A study whose two arms may be off by half of *doubt* each."""
     base = 2 + 0.05 * np.sin(np.arange(N))
     made = dataset({"validation_loss": {"none": base, "layernorm": base + deltas(mean, SD, N)}})
-    arms = {Arm("validation_loss", None, "default", name): doubt / 2 for name in ("none", "layernorm")}
+    arms = {
+        Arm("validation_loss", None, "default", name): Doubt(doubt / 2, doubt / 2) for name in ("none", "layernorm")
+    }
     analysis = analyze(replace(made, doubts=arms))
     return analysis, analysis.comparisons[0], decide(analysis).verdicts[0]
 
@@ -30,7 +33,7 @@ def in_doubt(doubt: float, mean: float = -0.7 * EFFECT):
 def test_what_is_seen_counts_the_doubt(share):
     doubt = share * EFFECT
     analysis, comparison, _ = in_doubt(doubt)
-    assert comparison.doubt == pytest.approx(doubt)
+    assert comparison.doubt.larger == pytest.approx(doubt)
     power, clear = analysis.power[0], in_doubt(0.0)[0].power[0]
     assert power.detectable_80 == pytest.approx(clear.detectable_80 + doubt)
     assert power.limit == ("doubt" if doubt > clear.detectable_80 else "seeds")

@@ -9,6 +9,7 @@ from ablationlab.records.analysis import Missing
 from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Advice, Answer, Lack, Standing, Verdict
 from ablationlab.stats import Caveat, CaveatCode
+from ablationlab.stats.results import Doubt
 
 from . import studies
 from .maker import BASELINE, VARIANT, analysis, comparison, stability
@@ -83,7 +84,7 @@ def test_every_answer_is_reached():
         ("three pairs", {"n": 2, "low": None, "high": None}),
         ("size", {**BETTER, "delta": -0.01, "low": -0.03}),
         ("smallest effect", {"smallest_effect": None}),
-        ("doubt", {"doubt": 0.015}),
+        ("doubt", {"doubt": Doubt(0.015, 0.015)}),
         ("seeds", {}),
         ("refused for divergence", {"caveats": (Caveat(CaveatCode.REFUSED_FOR_DIVERGENCE),), "delta": None}),
         ("sensitive tasks", {"sensitive": False}),

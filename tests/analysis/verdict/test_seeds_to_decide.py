@@ -15,6 +15,7 @@ from ablationlab.records.verdict import Answer
 from ablationlab.report.effects import TOO_CLOSE
 from ablationlab.report.tables.answers import answer_table
 from ablationlab.stats import pairs_to_decide
+from ablationlab.stats.results import Doubt
 
 from .studies import LOSS, arms, dataset, study
 
@@ -89,5 +90,5 @@ def test_a_doubt_that_hides_the_smallest_effect_limits_what_is_seen():
     made = dataset({"validation_loss": arms(-0.7 * EFFECT, 0.2 * EFFECT, 8)})
     (arm,) = (arm for arm in made.values if arm.variant == "none")
     for doubt, limit in ((0.1 * EFFECT, "seeds"), (EFFECT, "doubt")):
-        (part,) = analyze(replace(made, doubts={arm: doubt})).power
+        (part,) = analyze(replace(made, doubts={arm: Doubt(doubt, doubt)})).power
         assert part.limit == limit

@@ -255,7 +255,7 @@ def _lacks(evidence: Evidence, answer: Answer) -> tuple[Lack, ...]:
         Lack.RUNS: evidence.failures.possible or cost.better is None or cost.worse is None,
         Lack.SIZE: primary.outcome in ("better", "worse"),
         Lack.SMALLEST_EFFECT: smallest is None,
-        Lack.DOUBT: smallest is not None and primary.doubt > smallest / 2,
+        Lack.DOUBT: smallest is not None and primary.doubt.larger > smallest / 2,
     }
     return tuple(lack for lack, there in known.items() if there) or (Lack.SEEDS,)
 

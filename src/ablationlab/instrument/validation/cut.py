@@ -229,4 +229,4 @@ def _check(study: Study, results: Results, sweep: SweepAnalysis) -> None:
             other = runs[lr, seed]
             record = other.record
             if lr != study.in_regime(DEFAULT_REGIME)[1].lr and other.done and record is not None:
-                refuse(record.id, reference.id, record_mismatches(record, reference, tuned=True))
+                refuse(record.id, reference.id, record_mismatches(record, reference, tuned=("training.lr",)))

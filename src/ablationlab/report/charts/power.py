@@ -64,7 +64,8 @@ def power(results: Results) -> tuple[Figure, ...]:
                 {
                     **where,
                     "seeds": n,
-                    "effect": detectable_effect(n, alpha=part.alpha, arms=part.arms) * part.sd + comparison.doubt,
+                    "effect": detectable_effect(n, alpha=part.alpha, arms=part.arms) * part.sd
+                    + comparison.doubt.larger,
                 }
                 for n in reach
                 if n <= max(30, 2 * part.n)
@@ -158,7 +159,7 @@ def power(results: Results) -> tuple[Figure, ...]:
 def _lines_show(known: Sequence[tuple[Power, Comparison]], baseline: str) -> str:
     """What the lines of these comparisons are."""
     levels = listed(sorted({power_level(part, comparison) for part, comparison in known}), "or")
-    off = ", plus how far fitted best rates may be off" if any(comparison.doubt > 0 for _, comparison in known) else ""
+    off = ", plus how far fitted best rates may be off" if any(comparison.doubt for _, comparison in known) else ""
     between = any(comparison.reference != baseline for _, comparison in known)
     return (
         f"Lines: the difference that a paired t-test finds with 80 % power, at level {levels}, if the spread of the "

@@ -74,7 +74,11 @@ def _intervals(comparison: Comparison) -> list[tuple[str, str, str]]:
     rows = []
     if (deciding := comparison.deciding) is not None:
         bounds = _bounds(comparison, deciding)
-        doubt = f"; the doubt of fitted rates is ±{number(comparison.doubt, 3)}" if comparison.doubt else ""
+        doubt = (
+            f"; the doubt of fitted rates is −{number(comparison.doubt.below, 3)} to +{number(comparison.doubt.above, 3)}"
+            if comparison.doubt
+            else ""
+        )
         rows.append((DECIDES, bounds.range, f"{level(deciding.level)}, {adjusted(comparison)}{doubt}"))
     for name, interval in comparison.intervals.items():
         bounds = _bounds(comparison, interval)

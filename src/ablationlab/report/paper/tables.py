@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ablationlab.analysis.wording import arm_text, difference_of
+from ablationlab.analysis.wording import arm_text, at_best, difference_of
 from ablationlab.core.format import DASH, amount, count, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
@@ -186,7 +186,7 @@ def _fits(study: StudyView) -> dict[str, str]:
     sweep = study.analysis.sweep if study.fitted_rates else None
     minima = () if sweep is None else sweep.minima
     return {
-        tuned.variant: f"{number(tuned.minimum.lr, 3)} ({number(tuned.minimum.doubt, 2)})"
+        tuned.variant: f"{at_best(tuned.minimum)} ({number(tuned.minimum.doubt, 2)})"
         for tuned in minima
         if tuned.minimum is not None and tuned.minimum.lr is not None
     }

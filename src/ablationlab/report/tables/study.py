@@ -495,12 +495,15 @@ def rate_table(sweep: SweepAnalysis) -> Table:
 
 
 def _found_table(sweep: SweepAnalysis) -> Table:
-    doubts = {tuned.variant: tuned.minimum.doubt for tuned in sweep.minima if tuned.minimum is not None}
+    minima = {tuned.variant: tuned.minimum for tuned in sweep.minima if tuned.minimum is not None}
     rows: list[Cells] = [
         {
             Column("variant", "Variant"): Cell.name(chosen.variant),
             Column("lr", "Rate", "right"): Cell.of(chosen.lr, setting),
-            Column("doubt", "Doubt", "right"): Cell.of(doubts[chosen.variant] or None, number),
+            Column("second", sweep.second or "", "right", printed=sweep.second is not None): Cell.of(
+                minima[chosen.variant].second, setting
+            ),
+            Column("doubt", "Doubt", "right"): Cell.of(minima[chosen.variant].doubt or None, number),
             Column("chosen_on", "Found on seeds"): ranges(chosen.chosen_on),
             Column("judged_on", "Judged on seeds"): ranges(chosen.judged_on),
             Column("why", "Note", printed=any(rate.edge for rate in sweep.best)): wording.about_rate(sweep, chosen),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isinf
 from typing import Final
 
 from rich.console import RenderableType
@@ -11,7 +12,7 @@ from rich.text import Text
 from ablationlab.analysis.power import POWER, PlannedPower, StudyPower
 from ablationlab.core.format import DASH, count, duration, fixed, number, percent, plain, setting, several
 from ablationlab.core.grouping import grouped
-from ablationlab.records.settings import DEFAULT_REGIME, TUNED
+from ablationlab.records.settings import DEFAULT_REGIME, Study
 from ablationlab.report.table import Cell, Cells, Column, Table
 
 HOUR = 3600.0
@@ -47,10 +48,11 @@ def shown_table(power: StudyPower) -> Table:
             Column("seeds", "seeds", "right"): pairs,
             Column("level", "level", "right"): Cell.of(row.level(pairs), lambda alpha: number(alpha, 2)),
             Column("arms", "arms of one variance", "right", printed=any(row.arms > 1 for row in power.rows)): row.arms,
+            Column("doubt", "doubt", "right", printed=_doubted(power)): _doubt(row),
             Column("sees", "sees", "right"): Cell.of(row.seen_by(pairs), sees(row, pairs)),
             Column("none", "mean seeds", "right", printed=looks): _expected(row, pairs, 0.0),
             Column("some", f"at {SDS:g} SD", "right", printed=looks): _expected(row, pairs, SDS),
-            Column("limit", "limited by", printed=not looks): _limit(row),
+            Column("limit", "limited by", printed=not looks): row.limit,
         }
         for members in kinds.values()
         for row in members[:1]
@@ -70,27 +72,62 @@ def _expected(row: PlannedPower, pairs: int, effect: float) -> Cell:
     return Cell.of(row.expected(effect)[row.looks.pairs.index(pairs)], lambda seeds: fixed(seeds, 1))
 
 
+def stages_table(study: Study) -> Table:
+    """What a sweep of two stages trains before the plan is sealed, and after it."""
+    sweep = study.sweep
+    assert sweep is not None
+    assert sweep.finer is not None
+    trained = [f"{len(sweep.lr)} rates", f"{sweep.finer.rates} rates"]
+    if (second := sweep.second) is not None:
+        named = f"{len(sweep.lr)} rates x {len(second.values)} {second.setting}"
+        trained = [
+            named if second.trials is None else f"{second.trials} points at random",
+            f"3 rates x 3 {second.setting}",
+        ]
+    seeds = [len(sweep.selection_seeds), len(sweep.finer.seeds), len(study.judging_seeds())]
+    runs = [*sweep.stage_runs(), len(study.judging_seeds())]
+    rows: list[Cells] = [
+        {
+            Column("stage", "stage"): stage,
+            Column("trained", "each arm at"): at,
+            Column("seeds", "seeds", "right"): n,
+            Column("arm", "runs of an arm", "right"): each,
+            Column("runs", "runs", "right"): Cell.of(len(study.variants) * each, count),
+        }
+        for stage, at, n, each in zip(("1", "2", "judged"), (*trained, "its best"), seeds, runs, strict=True)
+    ]
+    return Table.of("stages", "What the sweep trains", rows)
+
+
 def _kind(row: PlannedPower) -> tuple[object, ...]:
     planned = row.comparison
     where = (planned.metric.name, planned.regime, planned.criterion.role)
-    return (*where, row.effect, row.pairs, row.alpha, row.arms, row.sd, row.doubt)
+    return (*where, row.effect, row.pairs, row.alpha, row.arms, row.sd, row.doubt, row.doubt_in_sds)
 
 
 def _regimes(power: StudyPower) -> bool:
     return {row.comparison.regime for row in power.rows} != {DEFAULT_REGIME}
 
 
-def _limit(row: PlannedPower) -> str:
-    """Both may, where tuned arms are planned without a pilot."""
-    return row.limit or ("seeds, doubt" if row.comparison.regime == TUNED else "seeds")
+def _doubted(power: StudyPower) -> bool:
+    return any(row.doubt or row.doubt_in_sds for row in power.rows)
+
+
+def _doubt(row: PlannedPower) -> Cell:
+    """In the metric's unit where it is known there, else in SDs of the difference."""
+    doubt = row.doubt or row.doubt_in_sds
+    shown = "no fit" if isinf(doubt) else number(doubt) if row.doubt else f"{fixed(doubt, 2)} SD"
+    return Cell.of(doubt or None, shown)
 
 
 def sees(row: PlannedPower, pairs: int) -> str:
     """In the metric's unit where an SD is known, else in SDs of the difference."""
     seen = row.seen_by(pairs)
-    if seen is None:
+    if seen is None or isinf(row.doubt + row.doubt_in_sds):
         return DASH
-    return f"{fixed(seen, 2)} SD" if row.sd is None else number(seen * row.sd + row.doubt)
+    if row.sd is not None:
+        return number(seen * row.sd + row.doubt)
+    return f"{fixed(seen + row.doubt_in_sds, 2)} SD{f' + {number(row.doubt)}' if row.doubt else ''}"
 
 
 def _beside(power: StudyPower) -> Iterator[str]:
@@ -109,9 +146,7 @@ def power_table(power: StudyPower) -> Table:
             Column("alpha", "level", "right"): Cell.of(row.alpha, lambda alpha: number(alpha, 2)),
             Column("sd", "SD", "right"): Cell.of(row.sd, number),
             Column("from", "from"): row.sd_from,
-            Column("doubt", "fitted rates", "right", printed=any(row.doubt for row in power.rows)): Cell.of(
-                row.doubt or None, number
-            ),
+            Column("doubt", "doubt", "right", printed=_doubted(power)): _doubt(row),
             Column("seeds", "seeds", "right"): Cell.of(row.seeds, _seeds(row, row.seeds)),
             Column("same", "to show same", "right"): Cell.of(row.same, _seeds(row, row.same))
             if row.comparison.role != "guard"
@@ -119,7 +154,7 @@ def power_table(power: StudyPower) -> Table:
             Column("sees", f"{len(power.study.seeds)} see", "right"): Cell.of(
                 row.seen or row.detectable, sees(row, row.pairs)
             ),
-            Column("limit", "limited by"): _limit(row),
+            Column("limit", "limited by"): row.limit,
             Column("items", "items", "right", printed=any(row.items is not None for row in power.rows)): Cell.of(
                 row.items, count
             ),
