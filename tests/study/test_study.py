@@ -270,7 +270,7 @@ BAD = [
         for wrong, says in [
             ({"correction": "holm"}, "needs correction = 'bonferroni'"),
             ({"role": "guard", "margin": 0.01}, "needs role = 'primary'"),
-            ({"test": "bootstrap"}, "needs test = 'paired-t'"),
+            ({"test": "sign-flip", "alpha": 0.1}, "needs test = 'paired-t'"),
             ({"contrast": ["rmsnorm", "none"]}, "no contrast"),
             ({"alpha": 0.01}, "alpha = 0.05 or more"),
             ({"metric": "mean_embedding_norm"}, "a better direction"),
