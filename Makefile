@@ -92,6 +92,7 @@ replicate-quick: setup
 
 # Every claim of the rules over some hundred kinds of study, against the rate that it may have; and power in closed form.
 decisions: setup
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/trained.py --check
 	$(BIN)/python benchmarks/power.py --check
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/decisions.py --jobs 2 --studies 800 --check
 

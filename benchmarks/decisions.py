@@ -120,24 +120,24 @@ def designs() -> Iterator[tuple[Scenario, tuple[Loss, ...]]]:
         yield Scenario(f"looks, {spending}; shared variance", 20, variants=4, drawn=0.25, **shared), LOSSES
     yield Scenario("tuned, one stage", 8, **swept(1.4)), LOSSES[:-1]
     yield Scenario("tuned, two stages", 10, **swept(2.0, finer={"seeds": [301, 302, 303]})), LOSSES[:-1]
-    yield Scenario("secondary and two guards", 20, guard=1.0, **registered(*GUARDED)), LOSSES
+    yield Scenario("secondary and two guards", 20, drawn=0.5, guard=1.0, **registered(*GUARDED)), LOSSES
     asked = registered(PRIMARY, PRIMARY | {"regime": "stress"}, regimes={"stress": {"training": {"lr": 1e-2}}})
-    yield Scenario("two regimes", 10, **asked), LOSSES
-    yield Scenario("unpaired", 10, unpaired=True, **registered()), LOSSES
+    yield Scenario("two regimes", 10, drawn=0.5, **asked), LOSSES
+    yield Scenario("unpaired", 10, drawn=0.5, unpaired=True, **registered()), LOSSES
     tasks = SimulatedTasks(6, 4.0, 1.2)
     accuracy = registered(
         PRIMARY | {"metric": "macro_accuracy"},
         evaluation={"gate_seeds": [101, 102, 103, 104, 105], "tasks": ["arc_easy"]},
     )
-    yield Scenario("accuracy over 6 tasks", 10, primary="macro_accuracy", tasks=tasks, **accuracy), LOSSES
-    yield Scenario("diverged = refuse", 10, **registered(stability={"diverged": "refuse"})), AT_RANDOM
-    yield Scenario("alpha = 0.2", 10, **registered(PRIMARY | {"alpha": 0.2})), AT_RANDOM
+    yield Scenario("accuracy over 6 tasks", 10, drawn=0.5, primary="macro_accuracy", tasks=tasks, **accuracy), LOSSES
+    yield Scenario("diverged = refuse", 10, drawn=0.5, **registered(stability={"diverged": "refuse"})), AT_RANDOM
+    yield Scenario("alpha = 0.2", 10, drawn=0.5, **registered(PRIMARY | {"alpha": 0.2})), AT_RANDOM
     for correction in ("bonferroni", "benjamini-hochberg"):
-        yield Scenario(correction, 10, **registered(PRIMARY | {"correction": correction})), AT_RANDOM
+        yield Scenario(correction, 10, drawn=0.5, **registered(PRIMARY | {"correction": correction})), AT_RANDOM
     each = registered(PRIMARY | {"correction": "none"})
-    yield Scenario("no correction, per variant", 10, alone=True, **each), AT_RANDOM
+    yield Scenario("no correction, per variant", 10, drawn=0.5, alone=True, **each), AT_RANDOM
     for test in ("sign-flip", "wilcoxon"):
-        yield Scenario(test, 10, **registered(PRIMARY | {"test": test})), AT_RANDOM
+        yield Scenario(test, 10, drawn=0.5, **registered(PRIMARY | {"test": test})), AT_RANDOM
 
 
 #: Noise and effect: no difference, in so much noise that only the test holds claims back; one smallest effect; two SDs.
@@ -156,47 +156,83 @@ def situations(design: Scenario, losses: Iterable[Loss]) -> Iterator[Scenario]:
             if (effect == 1.0 and loss is not WHOLE) or (effect and loss is WORST):
                 continue
             quiet = design.curvature is not None and not effect
-            noise = design.noise if quiet else noise
+            looked = effect == 1.0 and "design" in design.changes  # where a study stops matters most beside its noise
+            noise = design.noise if quiet else 1.0 if looked else noise
             drawn = design.drawn * (0.5 if loss in (LOSSES[1], VARIANTS_ONLY) else 1.0)
             yield replace(design, grid=True, loss=loss, noise=noise, effect=effect, drawn=drawn)
 
 
 GRID_HEADS: Final = (
-    *("design", "variants", "seeds", "lost", "better", "worse", "same", "unstable", "better at 1"),
-    *("power", "t", "t of survivors", "t of survivors: better / worse", "studies"),
+    *(
+        "design",
+        "variants",
+        "seeds",
+        "better",
+        "worse",
+        "unstable",
+        "same",
+        "better at 1",
+        "power",
+        "t",
+        "t of survivors",
+    ),
+    *(
+        "variants lose 20 %: better",
+        "power",
+        "t of survivors",
+        "variants lose the worst: better",
+        "t of survivors",
+        "studies",
+    ),
 )
 
 
 def grid_lines(made: Sequence[Result]) -> Iterator[str]:
-    """Scenarios of one design and loss make one line."""
-    by_line: dict[tuple[object, ...], dict[float, Result]] = {}
+    """A line for each design: rates with no, 5 % and 20 % of all runs lost, then where only variants lose runs."""
+    by_design: dict[tuple[str, int, int], dict[tuple[str, float], Result]] = {}
     for result in made:
         row = result.row
-        by_line.setdefault((row.name, row.variants, row.seeds, row.loss.name), {})[row.effect] = result
+        by_design.setdefault((row.name, row.variants, row.seeds), {})[row.loss.name, row.effect] = result
     yield line(GRID_HEADS)
     yield "|---" * len(GRID_HEADS) + "|"
-    for (name, variants, seeds, lost), found in by_line.items():
-        null, margin, power = (found.get(effect) for effect in (0.0, 1.0, 2.0))
-        assert null is not None
-        unstable = null.rate("unstable") if "unstable" in null.limits else ""
-        claims = [null.rate("better"), null.rate("worse"), "" if margin is None else margin.rate("same"), unstable]
-        claims.append("" if margin is None else margin.rate("better"))
-        powers = (
-            [power.rate(event) for event in ("better", f"{ORACLE}: better", f"{SURVIVORS}: better")]
-            if power
-            else [""] * 3
+    for about, found in by_design.items():
+
+        def rates(event: str, effect: float, *losses: Loss, found: dict[tuple[str, float], Result] = found) -> str:
+            there = [found[loss.name, effect] for loss in losses if (loss.name, effect) in found]
+            return " / ".join(result.rate(event) for result in there)
+
+        nothing, margin, power = 0.0, 1.0, 2.0
+        yield line(
+            [
+                *map(str, about),
+                *(rates(event, nothing, *AT_RANDOM) for event in ("better", "worse", "unstable")),
+                *(rates(event, margin, WHOLE) for event in ("same", "better")),
+                rates("better", power, *AT_RANDOM),
+                rates(f"{ORACLE}: better", power, WHOLE),
+                rates(f"{SURVIVORS}: better", power, *AT_RANDOM[1:]),
+                rates("better", nothing, VARIANTS_ONLY),
+                *(rates(event, power, VARIANTS_ONLY) for event in ("better", f"{SURVIVORS}: better")),
+                *(rates(event, nothing, WORST) for event in ("better", f"{SURVIVORS}: better")),
+                _counts(found.values()),
+            ]
         )
-        plain = f"{null.rate(f'{SURVIVORS}: better')} / {null.rate(f'{SURVIVORS}: worse')}"
-        counts = " / ".join(str(found[effect].studies) for effect in (0.0, 1.0, 2.0) if effect in found)
-        yield line([str(name), str(variants), str(seeds), str(lost), *claims, *powers, plain, counts])
     guards = [result for result in made if result.row.guard and not result.row.effect]
     if guards:
-        heads = ("lost", KEPT, BROKEN, FAILURES_KEPT, "studies")
+        heads = ("guards; lost", KEPT, BROKEN, FAILURES_KEPT, "studies")
         yield f"\n{line(heads)}"
         yield "|---" * len(heads) + "|"
     for result in guards:
         failures = result.rate(FAILURES_KEPT) if FAILURES_KEPT in result.limits else ""
         yield line([result.row.loss.name, result.rate(KEPT), result.rate(BROKEN), failures, str(result.studies)])
+
+
+def _counts(made: Iterable[Result]) -> str:
+    """Studies of a rate where nothing differs, and where something does."""
+    ranges = []
+    for differs in (False, True):
+        studies = sorted({result.studies for result in made if bool(result.row.effect) == differs})
+        ranges.append(" to ".join(map(str, dict.fromkeys((studies[0], studies[-1])))) if studies else "")
+    return "; ".join(filter(None, ranges))
 
 
 # --- noise, odd runs, unequal arms ----------------------------------------------------------------------------
@@ -302,7 +338,6 @@ def null() -> Iterator[Scenario]:
     yield Scenario("one variant four times as noisy", 5, 1.0, variants=4, spreads={VARIANTS[0]: 4.0}, drawn=0.5)
     for row in odd():
         yield replace(row, noise=4.0 if row.seeds == 20 else row.noise)
-    yield Scenario("tuned, rates x 2", **swept(2.0) | {"noise": 0.6})
     yield Scenario("skewed losses of the baseline", shape=partial(skewed, baseline=True), skewed=True)
     yield Scenario("skewed, each variant loses its worst run", 20, 4.0, shape=skewed, skewed=True, loss=WORST)
     yield Scenario("20 % of all runs spike", unstable=both(0.2, diverge=False))
@@ -327,6 +362,9 @@ def different() -> Iterator[Scenario]:
             yield Scenario("plain", seeds, noise, 1.0)
     for row in odd():
         yield replace(row, noise=min(row.noise, 1.0), effect=1.0)
+    for spending in SPENDINGS:
+        asked = registered(design={"looks": list(LOOKS), "spending": spending})
+        yield Scenario(f"looks ({spending}), one primary test", 20, 1.0, 1.0, variants=1, drawn=2.0, **asked)
     for variance in ("own", "shared"):
         far = partial(absurd, sds=20.0, last=True)
         name = f"{variance} variance, one run of another variant +20 SD"
@@ -382,7 +420,8 @@ class Result:
         row = self.row
         truth = [f"{row.effect:+g}"] if row.effect else []
         plain = " / ".join(self.rate(f"{ORACLE}: {way}") for way in ("better", "worse")) if row.shape else ""
-        about = [row.name, str(row.variants), str(row.seeds), f"{row.noise:g}", *truth]
+        seeds = f"{self.counts['seeds'] / self.studies:.4g}"
+        about = [row.name, str(row.variants), seeds, f"{row.noise:g}", *truth]
         return [*about, *map(self.rate, COLUMNS), *([] if row.effect else [plain, self.rate(H1B)]), str(self.studies)]
 
 
