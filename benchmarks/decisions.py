@@ -120,24 +120,24 @@ def designs() -> Iterator[tuple[Scenario, tuple[Loss, ...]]]:
         yield Scenario(f"looks, {spending}; shared variance", 20, variants=4, drawn=0.25, **shared), LOSSES
     yield Scenario("tuned, one stage", 8, **swept(1.4)), LOSSES[:-1]
     yield Scenario("tuned, two stages", 10, **swept(2.0, finer={"seeds": [301, 302, 303]})), LOSSES[:-1]
-    yield Scenario("secondary and two guards", 20, drawn=0.5, guard=1.0, **registered(*GUARDED)), LOSSES
+    yield Scenario("secondary and two guards", 20, guard=1.0, **registered(*GUARDED)), LOSSES
     asked = registered(PRIMARY, PRIMARY | {"regime": "stress"}, regimes={"stress": {"training": {"lr": 1e-2}}})
-    yield Scenario("two regimes", 10, drawn=0.5, **asked), LOSSES
-    yield Scenario("unpaired", 10, drawn=0.5, unpaired=True, **registered()), LOSSES
+    yield Scenario("two regimes", 10, **asked), LOSSES
+    yield Scenario("unpaired", 10, unpaired=True, **registered()), LOSSES
     tasks = SimulatedTasks(6, 4.0, 1.2)
     accuracy = registered(
         PRIMARY | {"metric": "macro_accuracy"},
         evaluation={"gate_seeds": [101, 102, 103, 104, 105], "tasks": ["arc_easy"]},
     )
-    yield Scenario("accuracy over 6 tasks", 10, drawn=0.5, primary="macro_accuracy", tasks=tasks, **accuracy), LOSSES
-    yield Scenario("diverged = refuse", 10, drawn=0.5, **registered(stability={"diverged": "refuse"})), AT_RANDOM
-    yield Scenario("alpha = 0.2", 10, drawn=0.5, **registered(PRIMARY | {"alpha": 0.2})), AT_RANDOM
+    yield Scenario("accuracy over 6 tasks", 10, primary="macro_accuracy", tasks=tasks, **accuracy), LOSSES
+    yield Scenario("diverged = refuse", 10, **registered(stability={"diverged": "refuse"})), AT_RANDOM
+    yield Scenario("alpha = 0.2", 10, **registered(PRIMARY | {"alpha": 0.2})), AT_RANDOM
     for correction in ("bonferroni", "benjamini-hochberg"):
-        yield Scenario(correction, 10, drawn=0.5, **registered(PRIMARY | {"correction": correction})), AT_RANDOM
+        yield Scenario(correction, 10, **registered(PRIMARY | {"correction": correction})), AT_RANDOM
     each = registered(PRIMARY | {"correction": "none"})
-    yield Scenario("no correction, per variant", 10, drawn=0.5, alone=True, **each), AT_RANDOM
+    yield Scenario("no correction, per variant", 10, alone=True, **each), AT_RANDOM
     for test in ("sign-flip", "wilcoxon"):
-        yield Scenario(test, 10, drawn=0.5, **registered(PRIMARY | {"test": test})), AT_RANDOM
+        yield Scenario(test, 10, **registered(PRIMARY | {"test": test})), AT_RANDOM
 
 
 #: Noise and effect: no difference, in so much noise that only the test holds claims back; one smallest effect; two SDs.

@@ -14,7 +14,7 @@ import argparse
 import csv
 import lzma
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from zlib import crc32
@@ -36,11 +36,11 @@ from decisions import (
     SPENDINGS,
     Result,
     events_of,
-    grid_lines,
+    line,
     registered,
     situations,
 )
-from scenarios import EFFECT, WHOLE, Scenario
+from scenarios import EFFECT, ORACLE, SURVIVORS, WHOLE, Scenario
 from simulated import BASE, datasets
 
 ENTRIES = ("validation-aa", "validation-aa-calm")
@@ -130,6 +130,33 @@ class Counted(Result):
         return f"{shown} ({100 * np.nan_to_num(low):.1f} to {100 * np.nan_to_num(high, nan=1.0):.1f})"
 
 
+HEADS = (
+    *("design", "variants", "seeds", "lost", "better", "worse", "same", "unstable", "better at 1"),
+    *("power", "t", "t of survivors", "t of survivors: better / worse", "studies"),
+)
+
+
+def lines(made: Sequence[Result]) -> Iterator[str]:
+    """A line for each design and loss."""
+    by_line: dict[tuple[str, int, int, str], dict[float, Result]] = {}
+    for result in made:
+        row = result.row
+        by_line.setdefault((row.name, row.variants, row.seeds, row.loss.name), {})[row.effect] = result
+    yield line(HEADS)
+    yield "|---" * len(HEADS) + "|"
+    for about, found in by_line.items():
+        null, margin, power = found[0.0], found.get(1.0), found.get(2.0)
+        claims = [null.rate("better"), null.rate("worse"), "" if margin is None else margin.rate("same")]
+        claims += [
+            null.rate("unstable") if "unstable" in null.limits else "",
+            "" if margin is None else margin.rate("better"),
+        ]
+        shown = ["better", f"{ORACLE}: better", f"{SURVIVORS}: better"]
+        powers = ["" if power is None else power.rate(event) for event in shown]
+        plain = " / ".join(null.rate(f"{SURVIVORS}: {way}") for way in ("better", "worse"))
+        yield line([*map(str, about), *claims, *powers, plain, str(null.studies)])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="exit with 1 where a limit is broken")
@@ -141,7 +168,7 @@ def main() -> None:
             made.append(Counted(row, events_of(row, row.studies, rng), row.studies))
             failed += [f"{entry}, {row.key}: {event}" for event in made[-1].broken]
             print(f"{entry}: {row.key}", file=sys.stderr, flush=True)
-        print("\n".join([f"\n**{entry}**\n", *grid_lines(made)]), flush=True)
+        print("\n".join([f"\n**{entry}**\n", *lines(made)]), flush=True)
     print("\n".join(["", *failed, f"{len(failed)} limits broken"]), file=sys.stderr)
     sys.exit(int(check and bool(failed)))
 
