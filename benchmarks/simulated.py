@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from ablationlab.stats._common import FloatArray
 from ablationlab.stats.rates import best_rate
 from ablationlab.stats.results import ControlOutcome, Doubt, FittedMinimum, Sensitivity
 from ablationlab.stats.tuned import fitted_minimum
-from ablationlab.study.stages import found
+from ablationlab.study.stages import StageLosses, found
 
 #: Level of a metric whose values must be positive; any other would do.
 BASE = 1.0
@@ -235,8 +236,8 @@ def _swept(study: Study, world: World, curvature: float, rng: np.random.Generato
         finer = {
             name: arm.drawn(sweep.finer.about(centres[name]), len(sweep.finer.seeds)) for name, arm in arms.items()
         }
-        stages = [{name: runs.counted() for name, runs in stage.items()} for stage in (first, finer)]
-        minima = found(study, (), *stages).minima
+        coarse, close = ({name: runs.counted() for name, runs in stage.items()} for stage in (first, finer))
+        minima = found(study, (), cast(StageLosses, coarse), cast(StageLosses, close)).minima
         for name, arm in arms.items():
             rate = minima[name].lr
             assert rate is not None

@@ -209,7 +209,7 @@ def test_a_sweep_is_judged_on_the_losses_of_the_rates_that_it_found(benchmark, s
         arms = [dataset.values[Arm("validation_loss", None, TUNED, arm)].values() for arm in (row.first, "none")]
         gain = np.mean([*arms[1]]) - np.mean([*arms[0]])
         doubt = dataset.doubt_of(*(Arm("validation_loss", None, TUNED, arm) for arm in (row.first, "none")))
-        assert abs(gain - 2 * benchmark.EFFECT) <= doubt < 2 * benchmark.EFFECT
+        assert abs(gain - 2 * benchmark.EFFECT) <= doubt.larger < 2 * benchmark.EFFECT
     lossy = replace(row, loss=benchmark.VARIANTS_ONLY)
     lost = Counter(
         run.variant
