@@ -14,7 +14,7 @@ help:
 	@echo "make test-more                          set up more, run those that need Chromium, Ray, transformers, Triton or notebooks"
 	@echo "make check                              lint, format check and types (after make test)"
 	@echo "make docs                               build the documentation into site/; a broken link fails"
-	@echo "make decisions                          error rates of the rules over simulated studies; fails beyond their limits (half an hour)"
+	@echo "make decisions                          error rates of the rules over simulated studies; fails beyond their limits (an hour)"
 	@echo "make torture                            kills, damaged records, full disks and more, with counts (ten minutes and more)"
 	@echo "make audit                              known vulnerabilities of the pinned dependencies (needs a network)"
 	@echo "make replicate-quick                    small versions of the replications and of the instrument's own proofs"
@@ -92,6 +92,7 @@ replicate-quick: setup
 
 # Every claim of the rules over some hundred kinds of study, against the rate that it may have; and power in closed form.
 decisions: setup
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/trained.py --check
 	$(BIN)/python benchmarks/power.py --check
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/decisions.py --jobs 2 --studies 800 --check
 

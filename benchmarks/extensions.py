@@ -27,10 +27,13 @@ from ablationlab.analysis.verdict.rules import judge, look_that_helps
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.settings import DEFAULT_REGIME
 from ablationlab.records.verdict import FAILURES, Standing
-from decisions import CHUNK, COUNTED, EFFECT, FALSELY_SAME, NOMINAL, PRIMARY, Scenario, both, broken, line
+from decisions import CHUNK, PRIMARY, both, broken, line
+from scenarios import COUNTED, EFFECT, Scenario
 from simulated import analyze_at
 
 LOOKS: Final = (5, 10, 18)
+#: Tests are two-sided at 5 % over all looks and variants; *same* rests on one-sided tests at 5 %.
+NOMINAL, FALSELY_SAME = 0.025, 0.05
 STRATEGIES: Final = ("planned seeds", "extended", "any look")
 GUARD: Final = {"metric": "token_ece", "role": "guard", "margin": EFFECT}
 CLAIMS: Final = (

@@ -7,27 +7,32 @@ unstable with a probability of its arm and regime, independently of everything e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.analysis.conclusion import analyze
-from ablationlab.analysis.dataset import Arm, Dataset, Values, absent, value_or_absent
+from ablationlab.analysis.dataset import Arm, Dataset, Value, Values, absent, value_or_absent
 from ablationlab.analysis.verdict.rules import answer_of, gather
-from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
+from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability, Seed, SweepAnalysis, TunedMinimum
 from ablationlab.records.metrics import GATED, METRICS
 from ablationlab.records.settings import TUNED, Study
 from ablationlab.records.verdict import Answer
 from ablationlab.stats import sensitivity
 from ablationlab.stats._common import FloatArray
-from ablationlab.stats.results import ControlOutcome, Doubt, Sensitivity
+from ablationlab.stats.rates import best_rate
+from ablationlab.stats.results import ControlOutcome, Doubt, FittedMinimum, Sensitivity
 from ablationlab.stats.tuned import fitted_minimum
+from ablationlab.study.stages import StageLosses, found
 
 #: Level of a metric whose values must be positive; any other would do.
 BASE = 1.0
+#: What a run of a sweep that diverges counts, beyond its level: the loss at initialization.
+INITIAL = 0.5
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,10 @@ class SimulatedTasks:
 class World:
     """What is true. *effects* and *sds*: by metric, variant - baseline and the SD of that difference, on the tested scale.
 
-    An effect holds for every variant, in every regime; a metric without an SD is not drawn. *tasks*: behind metrics that are
-    means over tasks; without them every task counts. *curvature*: of the loss in log rate, for arms that a sweep tunes;
-    without it their losses are drawn as all others are. *spreads*: by variant, how many times as noisy its runs are.
+    An effect holds for every variant, or for the *only* one, in every regime; a metric without an SD is not drawn. *tasks*:
+    behind metrics that are means over tasks; without them every task counts. *curvature*: of the loss in log rate, for arms
+    that a sweep tunes; without it their losses are drawn as all others are. *spreads*: by variant, how many times as noisy
+    its runs are.
     """
 
     sds: Mapping[str, float]
@@ -63,10 +69,18 @@ class World:
     tasks: SimulatedTasks | None = None
     curvature: float | None = None
     spreads: Mapping[str, float] = field(default_factory=dict)
+    only: str | None = None
 
     def sd_of_runs(self, metric: str, variant: str) -> float:
         """The SD of single runs: the difference of two arms of spread 1 has the metric's."""
         return self.sds[metric] / float(np.sqrt(2)) * self.spreads.get(variant, 1.0)
+
+
+@dataclass(frozen=True)
+class SweptDataset(Dataset):
+    """*chosen*: the losses at the best rate of the grid, before and after runs diverged: what plain tests would compare."""
+
+    chosen: tuple[Values, Values] = ({}, {})
 
 
 def analyze_to_stop(dataset: Dataset) -> Analysis:
@@ -123,10 +137,6 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
     for number in range(studies):
         fails = {arm: _failed(study, world, *arm, draws[number]) for arm, draws in chances.items()}
         drawn = {arm: draws[number] for arm, draws in arms.items()}
-        doubts: dict[Arm, Doubt] = {}
-        if world.curvature is not None and study.sweep is not None:
-            tuned, doubts = _tuned(study, world, world.curvature, rng)
-            drawn |= tuned
         gated = True
         if world.tasks is not None:
             counted = _counting_tasks(world.tasks, len(study.evaluation.gate_seeds), rng)
@@ -137,7 +147,15 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
                 if arm.metric in GATED:
                     mean = _mean(study, world, arm.metric, arm.variant)
                     drawn[arm] = mean + wider * (values - mean)
-        yield replace(_dataset(study, world, drawn, fails, gated=gated), doubts=doubts)
+        if world.curvature is None or study.sweep is None:
+            yield _dataset(study, world, drawn, fails, gated=gated)
+            continue
+        swept = _swept(study, world, world.curvature, rng)
+        fails |= {(TUNED, variant): _Failed(lost, lost) for variant, lost in swept.diverged.items()}
+        made = _dataset(study, world, drawn, fails, gated=gated)
+        known = {name: getattr(made, name) for name in Dataset.__dataclass_fields__}
+        known |= {"values": {**made.values, **swept.values}, "doubts": swept.doubts, "sweep": swept.part}
+        yield SweptDataset(**known, chosen=swept.chosen)
 
 
 def _counting_tasks(tasks: SimulatedTasks, seeds: int, rng: np.random.Generator) -> int:
@@ -151,32 +169,122 @@ def _counting_tasks(tasks: SimulatedTasks, seeds: int, rng: np.random.Generator)
     return sum(task.sensitive for task in asked)
 
 
-def _tuned(
-    study: Study, world: World, curvature: float, rng: np.random.Generator
-) -> tuple[dict[Arm, FloatArray], dict[Arm, Doubt]]:
-    """Losses of the judging seeds at each variant's fitted best rate; none without a fit, or without the baseline's, for
-    nothing is decided then.
+@dataclass(frozen=True)
+class _Swept:
+    """What a sweep adds to a dataset; *diverged*: of the judging seeds, at the rate that an arm is judged at."""
 
-    A loss is curvature (log rate - log best)^2 plus noise; a variant's best rate lies anywhere within a step of the middle.
-    """
-    assert study.sweep is not None
-    choosing = len(study.sweep.selection_seeds)
-    seeds = choosing + len(study.judging_seeds())
-    fits = {}
-    for variant in study.variants:
-        rates = np.array(study.sweep.rates(variant))
-        step = np.log(rates[1] / rates[0])
-        best = np.log(rates[len(rates) // 2]) + step * rng.uniform(-0.5, 0.5)
-        noise = rng.normal(0.0, world.sd_of_runs("validation_loss", variant), (len(rates), seeds))
-        bowl = curvature * (np.log(rates) - best) ** 2
-        losses = _mean(study, world, "validation_loss", variant) + bowl[:, None] + noise
-        judging = losses[:, choosing:]
-        fits[variant] = fitted_minimum(dict(zip(rates.tolist(), judging.tolist(), strict=True)))
-    unknown = np.full(seeds - choosing, np.nan)
-    known = fits[study.baseline].status == "ok"
-    arms = {Arm("validation_loss", None, TUNED, variant): fit for variant, fit in fits.items()}
-    return {arm: np.array(fit.values) if known and fit.status == "ok" else unknown for arm, fit in arms.items()}, {
-        arm: Doubt(fit.doubt, fit.doubt) for arm, fit in arms.items()
+    part: SweepAnalysis
+    values: Values
+    doubts: Mapping[Arm, Doubt]
+    diverged: Mapping[str, NDArray[np.bool_]]
+    chosen: tuple[Values, Values]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The runs of one arm at some rates: losses if all end, and which diverge; a row is a rate."""
+
+    rates: list[float]
+    losses: FloatArray
+    diverges: NDArray[np.bool_]
+
+    def counted(self, *, whole: bool = False) -> dict[float, list[float]]:
+        losses = self.losses if whole else np.where(self.diverges, BASE + INITIAL, self.losses)
+        return dict(zip(self.rates, losses.tolist(), strict=True))
+
+
+class _Arm:
+    """Its runs: a loss is curvature (log rate - log best)^2 plus noise; the best rate lies anywhere within a step of the
+    grid's middle. Runs diverge at any rate alike."""
+
+    def __init__(self, study: Study, world: World, variant: str, rng: np.random.Generator) -> None:
+        assert study.sweep is not None
+        self.rng, self.curvature = rng, world.curvature or 0.0
+        self.grid = list(study.sweep.rates(variant))
+        self.level = BASE + _mean(study, world, "validation_loss", variant)
+        self.sd = world.sd_of_runs("validation_loss", variant)
+        chances = world.unstable.get(TUNED, Instabilities(0.0, 0.0))
+        self.chance = chances.baseline if variant == study.baseline else chances.variant
+        middle = len(self.grid) // 2
+        step = np.log(self.grid[middle] / self.grid[middle - 1])
+        self.best = np.log(self.grid[middle]) + step * rng.uniform(-0.5, 0.5)
+
+    def drawn(self, rates: Sequence[float], seeds: int) -> _Drawn:
+        bowl = self.curvature * (np.log(np.array(rates)) - self.best) ** 2
+        losses = self.level + bowl[:, None] + self.rng.normal(0.0, self.sd, (len(rates), seeds))
+        return _Drawn(list(rates), losses, self.rng.random(losses.shape) < self.chance)
+
+
+def _swept(study: Study, world: World, curvature: float, rng: np.random.Generator) -> _Swept:
+    """A sweep of one stage or of two, as analysis/sweeps.py has it: the loss at the fitted best rate, or of the runs at the
+    rate that both stages found."""
+    sweep, judging = study.sweep, study.judging_seeds()
+    assert sweep is not None
+    arms = {variant: _Arm(study, world, variant, rng) for variant in study.variants}
+    first = {name: arm.drawn(arm.grid, len(sweep.selection_seeds)) for name, arm in arms.items()}
+    minima: dict[str, FittedMinimum]
+    judged: dict[str, tuple[_Drawn, _Drawn]] = {}  # where nothing had diverged, and as it came out
+    if sweep.finer is None:
+        second = {name: arm.drawn(arm.grid, len(judging)) for name, arm in arms.items()}
+        minima = {name: fitted_minimum(runs.counted()) for name, runs in second.items()}
+        for name, runs in second.items():
+            at = [runs.rates.index(best_rate(first[name].counted(whole=whole)).lr) for whole in (True, False)]
+            whole, ours = (_Drawn([runs.rates[i]], runs.losses[[i]], runs.diverges[[i]]) for i in at)
+            judged[name] = whole, ours
+    else:
+        centres = {name: best_rate(runs.counted()).lr for name, runs in first.items()}
+        finer = {
+            name: arm.drawn(sweep.finer.about(centres[name]), len(sweep.finer.seeds)) for name, arm in arms.items()
+        }
+        coarse, close = ({name: runs.counted() for name, runs in stage.items()} for stage in (first, finer))
+        minima = found(study, (), cast(StageLosses, coarse), cast(StageLosses, close)).minima
+        for name, arm in arms.items():
+            rate = minima[name].lr
+            assert rate is not None
+            judged[name] = (arm.drawn([rate], len(judging)),) * 2
+    known = {name for name, minimum in minima.items() if minimum.status == "ok"}
+    tuned = study.baseline in known
+    values: Values = {}
+    doubts: dict[Arm, Doubt] = {}
+    for name, (_, ours) in judged.items():
+        place, minimum = Arm("validation_loss", None, TUNED, name), minima[name]
+        if not tuned:
+            values[place] = _at(judging, ours)
+        elif name not in known:
+            values[place] = dict.fromkeys(judging, absent(Absence.NO_BEST_RATE))
+        else:
+            values[place] = _at(judging, ours) if sweep.finer else dict(zip(judging, minimum.values, strict=True))
+            doubts[place] = Doubt(minimum.doubt, 0.0 if sweep.finer else minimum.doubt)
+    part = SweepAnalysis(
+        metric="validation_loss",
+        rates=sweep.all_rates(),
+        selection_seeds=sweep.selection_seeds,
+        seeds=judging,
+        points=(),
+        curves=(),
+        sensitivities=(),
+        summaries=(),
+        best=(),
+        tuned_at="fitted-minima" if tuned else "grid-rates",
+        minima=tuple(TunedMinimum(variant=name, minimum=minimum) for name, minimum in minima.items()),
+        comparisons=(),
+        stages=1 if sweep.finer is None else 2,
+    )
+    chosen = (
+        {
+            Arm("validation_loss", None, TUNED, name): _at(judging, whole, whole=True)
+            for name, (whole, _) in judged.items()
+        },
+        {Arm("validation_loss", None, TUNED, name): _at(judging, ours) for name, (_, ours) in judged.items()},
+    )
+    return _Swept(part, values, doubts, {name: ours.diverges[0] for name, (_, ours) in judged.items()}, chosen)
+
+
+def _at(seeds: Sequence[int], runs: _Drawn, *, whole: bool = False) -> dict[Seed, Value]:
+    """The runs at one rate."""
+    return {
+        seed: absent(Absence.DIVERGED) if gone and not whole else float(value)
+        for seed, value, gone in zip(seeds, runs.losses[0], runs.diverges[0], strict=True)
     }
 
 
@@ -185,7 +293,7 @@ def _seeds(study: Study, regime: str) -> tuple[int, ...]:
 
 
 def _mean(study: Study, world: World, metric: str, variant: str) -> float:
-    return 0.0 if variant == study.baseline else world.effects.get(metric, 0.0)
+    return world.effects.get(metric, 0.0) if variant == (world.only or variant) != study.baseline else 0.0
 
 
 @dataclass(frozen=True)

@@ -109,14 +109,24 @@ def test_a_starter_of_any_number_of_seeds_is_toml(seeds):
 @pytest.mark.parametrize(
     ("variants", "seeds", "metric", "variance"),
     [
-        (4, 3, "validation_loss", "shared"),
-        (3, 5, "validation_loss", "own"),
-        (4, 2, "validation_loss", "own"),
-        (4, 5, "mean_embedding_norm", "own"),
+        (8, 5, "validation_loss", "shared"),
+        (7, 5, "validation_loss", "own"),
+        (8, 4, "validation_loss", "own"),
+        (8, 5, "mean_embedding_norm", "own"),
     ],
 )
-def test_a_starter_shares_the_variance_of_four_variants(variants, seeds, metric, variance):
-    names = ("layernorm", "rmsnorm", "layernorm-token", "sqrt-d")[:variants]
+def test_a_starter_shares_the_variance_of_eight_variants(variants, seeds, metric, variance):
+    names = (
+        "layernorm",
+        "rmsnorm",
+        "layernorm-token",
+        "sqrt-d",
+        "rmsnorm-token",
+        "untied",
+        "center-only",
+        "token-init-1",
+    )
+    names = names[:variants]
     text = starter(**{**DEFAULTS, "variants": names, "seeds": seeds, "metric": metric})
     (criterion,) = parse_study(tomllib.loads(text)).criteria
     assert (criterion.variance, criterion.correction) == (variance, {"shared": "bonferroni", "own": "holm"}[variance])

@@ -265,12 +265,16 @@ BAD = [
         "criteria[0].variance",
         ["role = 'primary'", "correction = 'bonferroni'", "two variants or more", "(got 'shared'); allowed: own"],
     ),
+    (
+        {"criteria": [SHARED | {"test": "sign-flip"}], **FIVE_ARMS, "seeds": list(range(1, 9))},
+        "criteria[0].variance",
+        ["needs test = 'paired-t'"],
+    ),
     *[
         ({"criteria": [{**SHARED, **wrong}], **FIVE_ARMS}, "criteria[0].variance", [says])
         for wrong, says in [
             ({"correction": "holm"}, "needs correction = 'bonferroni'"),
             ({"role": "guard", "margin": 0.01}, "needs role = 'primary'"),
-            ({"test": "bootstrap"}, "needs test = 'paired-t'"),
             ({"contrast": ["rmsnorm", "none"]}, "no contrast"),
             ({"alpha": 0.01}, "alpha = 0.05 or more"),
             ({"metric": "mean_embedding_norm"}, "a better direction"),

@@ -17,7 +17,7 @@ from math import exp, log
 from statistics import fmean, median, stdev
 from typing import Any, Final, Literal, TypeVar
 
-from ablationlab.analysis.costs import T_TESTS, interval_at, sharing, with_claims
+from ablationlab.analysis.costs import interval_at, sharing, with_claims
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.looks import at_look, deciding_at_look, shared_at_looks
@@ -545,7 +545,7 @@ def corrected(
 
     *order*: of a comparison's criterion among the registered ones, by id. *sources*: a derived metric's own source. *sealed*:
     the least number of tests of a family, by its name; what was not tested counts as p = 1. *waiting*: see `Unmeasured`.
-    Without *intervals* none is made that a test must be inverted for: a decision needs only p.
+    Without *intervals* none is made: a decision needs only p.
     """
     shares = _shared_tests(comparisons, sources)
     own = [comparison for comparison in comparisons if comparison.id not in shares]
@@ -694,7 +694,7 @@ def _other(outcome: Outcome) -> Outcome:
 def _judged(comparison: Comparison, member: FamilyMember, size: int, correction: str, intervals: bool) -> Comparison:
     gated = comparison.role == "secondary" and member.level == 0 and comparison.p is not None
     asked = comparison.p is not None and member.p_adjusted is not None and member.level > 0
-    made = asked and (intervals or comparison.test in T_TESTS) and (bool(comparison.pairs) or bool(comparison.runs))
+    made = intervals and asked and (bool(comparison.pairs) or bool(comparison.runs))
     update = {
         "p_adjusted": None if gated else member.p_adjusted,
         "correction": correction,

@@ -190,7 +190,7 @@ def analyze(
     ] = None,
     alpha: Annotated[float | None, Parameter(group=TABLE, help="Significance level. Default: 0.05.")] = None,
     test: Annotated[
-        Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] | None,
+        Literal["paired-t", "sign-flip", "wilcoxon"] | None,
         Parameter(group=TABLE, help="The test that decides. Default: paired-t."),
     ] = None,
     correction: Annotated[

@@ -1112,7 +1112,7 @@ class Criterion(Frozen):
     """`primary` decides. `secondary` is tested, in order, once the primary comparison of its variant is shown. `guard` must
     be shown non-inferior."""
     test: Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] = "paired-t"
-    """The paired test."""
+    """The paired test. `bootstrap` is known from older plans and refused in a new study."""
     interval: Literal["paired-t", "percentile", "bca", "bootstrap-t"] = "paired-t"
     """The confidence interval."""
     alpha: Fraction = ALPHA

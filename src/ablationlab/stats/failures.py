@@ -66,6 +66,7 @@ def failure_bound(variant: Sequence[bool], reference: Sequence[bool], *, alpha: 
     )
 
 
+@lru_cache(maxsize=256)
 def pairs_without_failure(margin: float, *, alpha: float) -> int:
     """The fewest pairs that, with no failure in either arm, bound the difference by *margin*."""
     margin, alpha = fraction("margin", margin), fraction("alpha", alpha)

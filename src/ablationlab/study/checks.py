@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from ablationlab.core.errors import AblationLabError, CodeError, PlanError, Problem, UnknownNameError, nearest
-from ablationlab.core.format import count, counted, percent, plain
+from ablationlab.core.format import count, counted
 from ablationlab.core.format import setting as in_figures
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
@@ -62,8 +62,6 @@ from ablationlab.study.variants import VARIANTS, Variant, arm_data, is_baseline_
 
 #: Tests over patterns of signs: their p is never below 2 / 2^n.
 SIGN_TESTS = ("sign-flip", "wilcoxon")
-#: Below so many pairs a bootstrap test is too liberal.
-FEW_PAIRS = 10
 #: Metrics that have a value only where tasks are asked.
 OVER_TASKS = (*GATED, "mean_task_accuracy", "mean_task_accuracy_fewshot", "task_accuracy", "task_ece", "task_brier")
 
@@ -475,6 +473,9 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
             text = f"with {pairs} seeds p is never below {in_figures(least)}, so it cannot reach {in_figures(alpha)}"
             needed = next(n for n in range(pairs, 10_000) if _least_p(n) <= alpha)
             yield Problem(f"{key}.test", text, repr(test), f"paired-t, or {needed} seeds or more")
+        if test == "bootstrap":
+            text = "calls far more true nulls significant than it says; its intervals may be registered"
+            yield Problem(f"{key}.test", text, "'bootstrap'", "paired-t, sign-flip, wilcoxon")
         if criterion.get("correction") == "dunnett":
             text = "pools the spreads of all variants, and few seeds cannot show that these are equal; use holm"
             yield Problem(f"{key}.correction", text, "'dunnett'", "holm, bonferroni, benjamini-hochberg, none")
@@ -535,7 +536,7 @@ def _least_p(pairs: int) -> float:
 
 def study_warnings(study: Study) -> tuple[str, ...]:
     """What a study may do and should think about: said when it is planned."""
-    from ablationlab.stats import expected_false_positives, sign_flip_floor
+    from ablationlab.stats import sign_flip_floor
 
     warnings = [*_short_of_seeds(study), *_warmups(study), *_without_effect(study)]
     if len(study.variants) > 1 and not any(criterion.role == "primary" for criterion in study.criteria):
@@ -546,13 +547,6 @@ def study_warnings(study: Study) -> tuple[str, ...]:
     for criterion in study.criteria:
         pairs = len(study.own_seeds().get(criterion.regime, study.seeds))
         about = f"criterion {criterion.metric} in {criterion.regime}"
-        if criterion.test == "bootstrap" and pairs < FEW_PAIRS:
-            rate = expected_false_positives("bootstrap", pairs)
-            if rate is not None:
-                warnings.append(
-                    f"{about}: with {pairs} seeds the bootstrap test calls {plain(percent(rate))} of true nulls "
-                    "significant at 0.05, not 5 % (simulated); paired-t keeps its level"
-                )
         tests = max(1, len(study.variants) - 1) if criterion.contrast is None else 1
         corrects = criterion.correction in ("holm", "bonferroni")
         if criterion.test in SIGN_TESTS and corrects and sign_flip_floor(pairs) > criterion.alpha / tests:

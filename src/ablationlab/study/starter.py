@@ -26,8 +26,6 @@ from ablationlab.study.trainers import TRAINER_KEYS
 from ablationlab.study.variants import VARIANTS
 
 SCHEMA_FILE: Final = "study.schema.json"
-#: A study of so many variants shares their variances.
-SHARED_FROM: Final = 4
 #: So many seeds without a failure show that a variant fails no more often than the default margin allows.
 CLOSES_FAILURES: Final = 18
 
@@ -189,10 +187,11 @@ def _design(seeds: int, later: Sequence[int]) -> str:
 
 
 def _shares(variants: int, seeds: int, metric: str) -> bool:
-    from ablationlab.stats.costs import may_share  # it takes numpy
+    """Whether one noisy variant, too, leaves the others more power than their own variances would."""
+    from ablationlab.stats.costs import CAPPED  # it takes numpy
 
     directed = metric in METRICS and METRICS[metric].direction is not None
-    return variants >= SHARED_FROM and directed and may_share(variants, seeds)
+    return directed and variants >= CAPPED[0] and seeds >= CAPPED[1]
 
 
 def _table(arm: str) -> str:
