@@ -425,7 +425,7 @@ def test_the_plan_shows_what_is_reused_and_verify_follows_it(corpus, old, tmp_pa
     code, printed, errors = run_here("plan", path, "--out", tmp_path / "new", "--device", "cpu", folder=tmp_path)
     assert (code, errors) == (0, "")
     assert "Reused baseline runs" in printed
-    assert "5 runs, each trained alone" in printed
+    assert "  runs     5 · " in printed
     code, printed, _ = run_here(
         "run", path, "--out", tmp_path / "new", "--device", "cpu", "--workers", "1", folder=tmp_path
     )

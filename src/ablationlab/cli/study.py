@@ -101,7 +101,8 @@ def plan(
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Deposit, Plan
     from ablationlab.report.designs import design_lines
-    from ablationlab.report.terminal.study import own_trainer_summary, plan_summary, plan_tables
+    from ablationlab.report.terminal.answer import clause_line
+    from ablationlab.report.terminal.study import plan_facts, plan_table, shared_text
     from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
 
@@ -132,14 +133,14 @@ def plan(
         shown = power_plans(resolved, tuned=sealed.tuned)
     if cost is not None and (told := long_notice(cost, study)):
         printer.text(f"{told}\n")
-    for part in plan_tables(sealed):
-        printer.console.print(part)
-        printer.line()
+    printer.console.print(plan_table(sealed))
+    printer.line()
     printer.parts(*shown_view(shown, None if cost is None else seed_seconds(sealed, cost)))
     printer.line()
-    printer.text(own_trainer_summary(sealed, count) if cost is None else plan_summary(sealed, cost, count))
-    if assumed := assumptions(resolved):
-        printer.text(f"Assumed, since the study file does not say: {assumed}.")
+    for name, clauses in plan_facts(sealed, cost, count, assumptions(resolved)).items():
+        printer.parts(*clause_line(name, clauses, printer.console.width))
+    if sealed.study.trainer is None and (text := shared_text(sealed.corpus).strip()):
+        printer.text(text)
     for warning in warnings:
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):

@@ -199,7 +199,7 @@ def _sure(results: Results | None, analysis: Analysis, answers: Sequence[Effect]
         diverged = sum(run.state == "diverged" for run in runs)
         if diverged:
             yield Statement("sure.diverged", {"n": _n(diverged)})
-    asked = [row for row in answers if row.answer is not None]
+    asked = [row for row in answers if row.left_out]
     hanging = [row for row in asked if row.without]
     if asked:
         yield Statement("sure.hangs", {"n": _n(len(hanging)), "of": _n(len(asked))})

@@ -197,12 +197,11 @@ def _row(row: Effect) -> _Row:
 def _fold(rows: Sequence[Effect]) -> _Row:
     """The undecided ones as one row, from the lowest estimate to the highest."""
     known = sorted((row for row in rows if row.drawn is not None), key=lambda row: row.drawn[0] if row.drawn else 0.0)
-    drawn = None
-    interval = DASH
+    drawn, estimates = None, DASH
     if known and known[0].drawn is not None and known[-1].drawn is not None:
         drawn = (math.nan, known[0].drawn[0], known[-1].drawn[0])
-        interval = f"{known[0].estimate} .. {known[-1].estimate}"
-    return _Row(f"{count(len(rows))} others", "", interval, Answer.UNDECIDED.said, drawn=drawn)
+        estimates = f"{known[0].estimate} .. {known[-1].estimate}"
+    return _Row(f"{count(len(rows))} others", estimates, "", Answer.UNDECIDED.said, drawn=drawn)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], picture: str, style: str = "") -> Text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -14,7 +13,6 @@ from ablationlab.core.format import (
     amount,
     byte_size,
     count,
-    counted,
     duration,
     mean_sd,
     number,
@@ -28,40 +26,16 @@ from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.settings import flattened
 from ablationlab.report.naming import main_metrics
+from ablationlab.report.slots import Slot, Statement
 from ablationlab.report.table import Table
 
 if TYPE_CHECKING:
     from ablationlab.instrument.costing.estimate import Estimate
 
 
-def plan_tables(plan: Plan) -> list[RenderableType]:
-    """The arms of a plan, and its runs."""
-    if plan.study.trainer is not None:
-        return _own_trainer_tables(plan)
-    each = [(run.id, run.seed, run.stack + 1) for run in plan.runs]
-    runs = Table.simple("Runs", ["id", "seed", "stack"], each, ["seed", "stack"])
-    together = any(len(stack) > 1 for stack in plan.stacks)
-    return [arm_table(plan).terminal(), *_reused(plan), _first(runs if together else runs.without("stack"))]
-
-
-def _reused(plan: Plan) -> list[RenderableType]:
-    """Where runs come from that are not trained here, and how many studies rest on them."""
-    rows = [
-        (each.study, each.created[:10], each.plan_hash[:12], len(each.files), each.studies, "exploratory")
-        for each in plan.reused
-    ]
-    heads = ["study", "sealed", "plan", "runs", "studies on them", "answers"]
-    return [Table.simple("Reused baseline runs", heads, rows, heads[3:5]).terminal()] if rows else []
-
-
-#: Runs that a plan lists.
-MOST_RUNS = 40
-
-
-def _first(runs: Table) -> RenderableType:
-    """The first runs of a plan."""
-    shown, left = runs.first(MOST_RUNS)
-    return replace(shown, note=f"And {count(left)} more, in plan.lock." if left else "").terminal()
+def plan_table(plan: Plan) -> RenderableType:
+    """The arms of a plan; `status` lists its runs."""
+    return (_own_trainer_table(plan) if plan.study.trainer is not None else arm_table(plan)).terminal()
 
 
 def arm_table(plan: Plan) -> Table:
@@ -99,7 +73,7 @@ def _regimes(arms: Table, plan: Plan) -> Table:
     return arms if len({run.regime for run in plan.runs}) > 1 else arms.without("regime")
 
 
-def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
+def _own_trainer_table(plan: Plan) -> Table:
     """The same of a study with its own trainer: what each arm writes, for nothing else of it is known here."""
     arms = grouped(((run.regime, run.variant), run) for run in plan.runs)
     rows = [
@@ -111,27 +85,7 @@ def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
         )
         for (regime, variant), runs in arms.items()
     ]
-    each = [(run.id, run.seed) for run in plan.runs]
-    arms_of = Table.simple("Arms", ["regime", "variant", "runs", "changes"], rows, ["runs"])
-    return [
-        _regimes(arms_of, plan).terminal(),
-        *_reused(plan),
-        _first(Table.simple("Runs", ["id", "seed"], each, ["seed"])),
-    ]
-
-
-def own_trainer_summary(plan: Plan, workers: int) -> str:
-    """The plan of a study with its own trainer in a few sentences."""
-    own = plan.study.trainer
-    assert own is not None
-    kind = f"trainer {own.name!r}" if own.name is not None else f"command: {own.title}"
-    files = f"Sealed files: {', '.join(plan.files)}.\n" if plan.files else ""
-    runs = sum(plan.reused_from(run.id) is None for run in plan.runs)
-    return plain(
-        f"{runs} runs by the study's own {kind}, {workers} at a time on {plan.execution.device_name}.\n"
-        f"This runs your code. It is asked for {', '.join(own.metrics)}.\n{files}"
-        f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
-    )
+    return _regimes(Table.simple("Arms", ["regime", "variant", "runs", "changes"], rows, ["runs"]), plan)
 
 
 def _rates(runs: Sequence[PlannedRun]) -> str:
@@ -159,26 +113,52 @@ def _what(corpus: Corpus) -> str:
     return f"{corpus.name} ({corpus.source})" if len(corpus.components) > 1 else corpus.name
 
 
-def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
-    """The plan in a few sentences."""
-    trained = [run for run in plan.runs if plan.reused_from(run.id) is None]
-    tokens = sum(run.budget.tokens for run in trained)
-    flops = sum(run.budget.matmul_flops for run in trained)
-    how, corpus = plan.execution, plan.corpus
-    most = max(map(len, plan.stacks))
-    stacks = counted(len({run.stack for run in trained}), "stack")
-    together = f", up to {most} trained together in one program ({stacks})" if most > 1 else ", each trained alone"
-    return plain(
-        f"{count(len(trained))} runs{together}; "
-        f"{amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
-        f"{how.device_name}, {precisions(plan)}, {counted(how.threads, 'thread')} per process, "
-        f"{counted(workers, 'process', 'processes')}.\n"
-        f"Roughly {time_needed(cost)} ({cost.basis}); disk {byte_size(cost.disk_bytes)} at the end, "
-        f"{byte_size(cost.peak_disk_bytes)} at most.{_not_in_it(plan)}\n{_under_torchrun(plan)}"
-        f"Corpus {_what(corpus)}: {count(corpus.train_tokens)} training and {count(corpus.validation_tokens)} "
-        f"validation tokens, vocabulary {count(corpus.vocabulary)}.\n{shared_text(corpus)}"
-        f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
-    )
+def plan_facts(plan: Plan, cost: Estimate | None, workers: int, assumed: str) -> dict[str, tuple[Statement, ...]]:
+    """What a plan is and takes, as clauses by the name of their line; *cost* is not known of a study's own trainer."""
+    how, study, most = plan.execution, plan.study, max(map(len, plan.stacks), default=1)
+    runs = [Statement("plan.runs", {"n": Slot(count(len(plan.runs)))})]
+    place = [Statement("plan.device", {"name": Slot(how.device_name), "precision": Slot(precisions(plan))})]
+    place.append(Statement("plan.processes", {"workers": Slot(count(workers)), "threads": Slot(count(how.threads))}))
+    takes: list[Statement] = []
+    data: list[Statement] = []
+    if study.trainer is not None:
+        runs.append(Statement("plan.trainer", {"title": Slot(study.trainer.name or study.trainer.title)}))
+        runs.append(Statement("plan.asked", {"metrics": Slot(", ".join(study.trainer.metrics))}))
+    else:
+        if most > 1:
+            runs.append(Statement("plan.stacks", {"n": Slot(count(len(plan.stacks))), "most": Slot(count(most))}))
+        tokens = sum(run.budget.tokens for run in plan.runs)
+        flops = sum(run.budget.matmul_flops for run in plan.runs)
+        runs.append(Statement("plan.tokens", {"tokens": Slot(amount(tokens)), "flops": Slot(amount(flops, "FLOP"))}))
+        corpus = plan.corpus
+        sizes = {"train": Slot(count(corpus.train_tokens)), "validation": Slot(count(corpus.validation_tokens))}
+        data.append(Statement("plan.corpus", {"name": Slot(_what(corpus)), **sizes}))
+        data.append(Statement("plan.vocabulary", {"n": Slot(count(corpus.vocabulary))}))
+    if cost is not None:
+        takes.append(Statement("plan.time", {"time": Slot(time_needed(cost)), "basis": Slot(cost.basis)}))
+        sizes = {"end": Slot(byte_size(cost.disk_bytes)), "peak": Slot(byte_size(cost.peak_disk_bytes))}
+        takes.append(Statement("plan.disk", sizes))
+        takes += [Statement("plan.not-counted", {"what": Slot(what)}) for what in _not_counted(plan)]
+    if study.execution.parallel is not None:
+        from ablationlab.study.plan import possible_processes
+
+        counts = Slot(", ".join(map(str, possible_processes(study))))
+        takes.append(Statement("plan.torchrun", {"layout": Slot(study.execution.parallel), "counts": counts}))
+    hashes = {"plan": plan.plan_hash, "study": plan.study_hash, "criteria": plan.criteria_hash}
+    sealed = [
+        Statement("plan.sealed", {name: Slot(value[:12], f"plan.lock#/{name}_hash") for name, value in hashes.items()})
+    ]
+    if plan.files:
+        sealed.append(Statement("plan.files", {"names": Slot(", ".join(plan.files))}))
+    lines = {
+        "runs": runs,
+        "on": place,
+        "takes": takes,
+        "data": data,
+        "assumed": [Statement("plan.assumed", {"settings": Slot(assumed)})] if assumed else [],
+        "sealed": sealed,
+    }
+    return {name: tuple(clauses) for name, clauses in lines.items()}
 
 
 def time_needed(cost: Estimate) -> str:
@@ -187,23 +167,10 @@ def time_needed(cost: Estimate) -> str:
     return f"{training} to train and {scoring} to score" if cost.scoring_seconds else f"{training} to train"
 
 
-def _under_torchrun(plan: Plan) -> str:
-    """For a study that torchrun may train: with how many processes."""
-    study = plan.study
-    if study.execution.parallel is None:
-        return ""
-    from ablationlab.study.plan import possible_processes
-
-    counts = ", ".join(map(str, possible_processes(study)))
-    return f"With --executor torchrun: {study.execution.parallel}, --nproc {counts}; the time above is of whole runs here.\n"
-
-
-def _not_in_it(plan: Plan) -> str:
+def _not_counted(plan: Plan) -> list[str]:
     """What the estimate leaves out, of what this study does."""
-    study = plan.study
-    unknown = bool(study.evaluation.tasks) and study.evaluation.items is None  # without their number, no time
-    left = ["probes"] * bool(study.probes) + ["tasks"] * unknown
-    return f" Time for {' and '.join(left)} is not included." if left else ""
+    unknown = bool(plan.study.evaluation.tasks) and plan.study.evaluation.items is None  # without their number, no time
+    return ["probes"] * bool(plan.study.probes) + ["tasks"] * unknown
 
 
 def status_table(plan: Plan, runs: Sequence[Run]) -> RenderableType:
