@@ -36,7 +36,7 @@ def test_analyze_takes_rows_columns_a_frame_or_a_path(tmp_path, form):
     assert found.analysis.comparisons[0].p == pytest.approx(scipy_stats.ttest_rel(NORM, NONE).pvalue)
     assert dict(zip(found.answers["variant"], found.answers["answer"], strict=True)) == {"norm": "better"}
     assert found.effects["estimate"].tolist() == [found.analysis.comparisons[0].delta]
-    assert "◀ better: norm. Adopt." in repr(found)
+    assert "◀ better: norm → adopt" in repr(found)
     shown = found._repr_html_()
     assert "◀ better" in shown
     assert "<table" in shown

@@ -21,7 +21,7 @@ def test_analyze_prints_a_table_and_writes_both_files(command, tmp_path):
     build(tmp_path / "r")
     code, printed, _ = command("analyze", "r")
     assert code == 0
-    assert "◀ better: layernorm. Adopt." in printed
+    assert "◀ better: layernorm → adopt" in printed
     assert "deviates" not in printed
     assert "asked" not in printed
     analysis, verdict = Analysis.read(tmp_path / "r/analysis.json"), Verdict.read(tmp_path / "r/verdict.json")
@@ -51,7 +51,7 @@ def test_analyze_shows_diverged_and_missing_runs(command, tmp_path):
     )
     code, printed, _ = command("analyze", "r")
     assert code == 0
-    assert "8 of 10 runs finished · 1 diverged" in printed
+    assert "8 of 10 runs ended · 1 diverged" in printed
     assert "missing runs · diverged runs" in printed
     code, printed, _ = command("analyze", "r", "--all")
     assert "1 run diverged: default-none-s2" in printed

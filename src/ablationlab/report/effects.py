@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from ablationlab.core.format import DASH, Difference, count, difference, level, number, p_value, setting
 from ablationlab.records.analysis import Analysis, Comparison, Power
@@ -19,6 +19,8 @@ from ablationlab.report.slots import NOTHING, Scale, Slot
 
 #: An estimate has so many digits.
 DIGITS: Final = 3
+#: Why an effect may have no interval: a few runs make its means; runs are lost.
+MEDIANS, LOST = "medians", "lost runs"
 #: Beyond ten times the seeds at hand.
 TOO_CLOSE: Final = "too close"
 
@@ -38,7 +40,8 @@ class Effect:
 
     *baseline*: the reference's own value. *drawn*: (estimate, low, high) as costs, positive is worse; *ticks*: the cost on
     each seed; *smallest*: the smallest effect on that scale. *word*: the answer where the rules gave one, else the outcome of
-    the test. *seeds*: those that would decide it. *failed*: unstable runs of the reference and of the variant, where any is.
+    the test. *seeds*: those that would decide it. *failed*: unstable runs of the reference and of the variant, of
+    as many *pairs* of runs, where any is.
     """
 
     id: str
@@ -62,6 +65,7 @@ class Effect:
     advice: Slot = NOTHING
     guards: tuple[GuardState, ...] = ()
     failed: tuple[Slot, Slot] | None = None
+    pairs: Slot = NOTHING
     flags: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     seeds: Slot = NOTHING
@@ -74,13 +78,15 @@ class Effect:
 
     @property
     def interval(self) -> str:
-        """``+0.116 .. +0.125``"""
-        return f"{self.low} .. {self.high}" if DASH not in (self.low.text, self.high.text) else DASH
+        """``+0.116 .. +0.125``; where there is none, why."""
+        if DASH not in (self.low.text, self.high.text):
+            return f"{self.low} .. {self.high}"
+        return next((flag for flag in (MEDIANS, LOST) if flag in self.flags), DASH)
 
     def slots(self) -> list[Slot]:
         """Everything that it prints."""
         own = [self.estimate, self.low, self.high, self.level, self.p, self.n, self.baseline, self.word, self.advice]
-        own += [self.seeds, *self.far_out, *(guard.seeds for guard in self.guards), *(self.failed or ())]
+        own += [self.seeds, self.pairs, *self.far_out, *(guard.seeds for guard in self.guards), *(self.failed or ())]
         return [slot for slot in (*own, *(slot for pair in self.without for slot in pair)) if slot.at]
 
 
@@ -183,7 +189,7 @@ def _answered(analysis: Analysis, effect: Effect, place: int, known: VariantVerd
             GuardState(guard.name.replace("_", " "), guard.standing, _closed_by(analysis, guard))
             for guard in known.guards
         ),
-        failed=_failed(analysis, known),
+        **_failed(analysis, known),
         flags=(*answer_flags(known), *(flag for flag in effect.flags if flag != "exploratory")),
         lacks=tuple(lack.value for lack in known.lacks),
         seeds=_decided_by(analysis, known),
@@ -260,9 +266,9 @@ def _flags_of(it: Comparison) -> tuple[str, ...]:
     known = {
         "exploratory": it.label == "exploratory",
         "unpaired": it.design == "unpaired",
-        "medians": it.told_by_medians,
+        MEDIANS: it.told_by_medians,
         "grid rates": it.at_grid_rates,
-        "lost runs": cost is not None and bool(cost.lost or cost.lost_by_reference),
+        LOST: cost is not None and bool(cost.lost or cost.lost_by_reference),
         "fewer pairs": it.n < it.planned_pairs and not (cost is not None and (cost.lost or cost.lost_by_reference)),
         "uncorrected": it.undecided,
         "not sensitive": it.sensitivity is not None and not it.sensitivity.sensitive,
@@ -285,14 +291,15 @@ def answer_flags(judged: VariantVerdict) -> list[str]:
     return [flag for flag, there in known.items() if there]
 
 
-def _failed(analysis: Analysis, known: VariantVerdict) -> tuple[Slot, Slot] | None:
+def _failed(analysis: Analysis, known: VariantVerdict) -> dict[str, Any]:
     for place, gain in enumerate(() if analysis.stability is None else analysis.stability.gains):
         if (gain.variant, gain.reference, gain.regime) == (known.variant, known.reference, known.regime):
             at = f"analysis.json#/stability/gains/{place}"
             reference = Slot(count(gain.reference_unstable), f"{at}/reference_unstable", gain.reference_unstable)
             variant = Slot(count(gain.variant_unstable), f"{at}/variant_unstable", gain.variant_unstable)
-            return (reference, variant) if gain.reference_unstable or gain.variant_unstable else None
-    return None
+            pairs = Slot(count(gain.n), f"{at}/n", gain.n)
+            return {"failed": (reference, variant), "pairs": pairs} if reference.value or variant.value else {}
+    return {}
 
 
 def _closed_by(analysis: Analysis, guard: Guard) -> Slot:

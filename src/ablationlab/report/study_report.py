@@ -113,6 +113,7 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
     regimes = {regime: place for place, regime in enumerate(analysis.regimes)}
     answers = sorted(registered or judged, key=lambda row: (regimes.get(row.regime, len(regimes)), _by_estimate(row)))
     plan = None if results is None else results.plan
+    several = len({row.regime for row in answers}) > 1
     primary = answers[0].metric if answers else analysis.primary or ""
     return StudyReport(
         name=analysis.study,
@@ -131,9 +132,9 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
             if row.answer is None and row.label == "registered" and row.metric == primary and row.role
         ),
         unshown=len(judged) - len(answers),
-        guards=tuple(_guards(answers)),
-        sure=tuple(_sure(results, analysis, answers)),
-        flags=tuple(_flags(answers)),
+        guards=tuple(_guards(answers, several, len(analysis.seeds))),
+        sure=tuple(_sure(results, answers, several)),
+        flags=tuple(_flags(answers, several)),
         fair=tuple(_fair(analysis)),
         hypotheses=tuple(
             Statement(
@@ -173,61 +174,68 @@ def _n(value: int, at: str = "") -> Slot:
     return Slot(count(value), at, value)
 
 
-def _guards(answers: Sequence[Effect]) -> Iterator[Statement]:
+def _named(row: Effect, several: bool) -> str:
+    return f"{row.variant} in {row.regime}" if several else row.variant
+
+
+def _of(code: str, rows: Sequence[Effect], every: Sequence[Effect], several: bool, **slots: Slot) -> Statement:
+    """How many of the answers; a few by name, with *code* and ``-named``."""
+    if rows and len(rows) <= MOST_NAMES and len(rows) < len(every):
+        return Statement(f"{code}-named", {"names": Slot(", ".join(_named(row, several) for row in rows)), **slots})
+    return Statement(code, {"n": _n(len(rows)), "of": _n(len(every)), **slots})
+
+
+def _guards(answers: Sequence[Effect], several: bool, seeds: int) -> Iterator[Statement]:
     """How often each guard is kept, open and broken."""
-    names = dict.fromkeys(guard.name for row in answers for guard in row.guards)
-    for name in names:
-        states = [(row.variant, guard) for row in answers for guard in row.guards if guard.name == name]
+    for name in dict.fromkeys(guard.name for row in answers for guard in row.guards):
+        states = [(row, guard) for row in answers for guard in row.guards if guard.name == name]
+        asked = [row for row, _ in states]
         for standing in Standing:
-            alike = [(variant, guard) for variant, guard in states if guard.standing == standing]
+            alike = [(row, guard) for row, guard in states if guard.standing == standing]
             if not alike:
                 continue
-            slots = {"guard": Slot(name), "n": _n(len(alike)), "of": _n(len(states))}
-            code = f"guards.{standing}"
-            if standing == Standing.BROKEN:
-                slots["names"] = Slot(_some(list(dict.fromkeys(variant for variant, _ in alike))))
-            elif standing == Standing.OPEN and all(guard.seeds.at for _, guard in alike):
-                most = max((guard.seeds for _, guard in alike), key=lambda slot: float(slot.value or 0))
-                code, slots["seeds"] = "guards.open-seeds", most
-            yield Statement(code, slots)
+            code, slots = f"guards.{standing}", {"guard": Slot(name)}
+            if standing == Standing.OPEN and all(guard.seeds.at for _, guard in alike):
+                code = "guards.open-seeds"
+                slots["seeds"] = max((guard.seeds for _, guard in alike), key=lambda slot: float(slot.value or 0))
+                slots["have"] = _n(seeds)
+            yield _of(code, [row for row, _ in alike], asked, several, **slots)
 
 
-def _sure(results: Results | None, analysis: Analysis, answers: Sequence[Effect]) -> Iterator[Statement]:
-    runs = () if results is None else results.runs
-    if runs and results is not None:
-        yield Statement("sure.finished", {"ended": _n(results.ended), "planned": _n(len(runs))})
+def _sure(results: Results | None, answers: Sequence[Effect], several: bool) -> Iterator[Statement]:
+    runs = () if results is None else tuple(results.compared)
+    if runs:
+        ended = sum(run.done for run in runs)
+        yield Statement("sure.ended", {"ended": _n(ended), "planned": _n(len(runs))})
         diverged = sum(run.state == "diverged" for run in runs)
         if diverged:
             yield Statement("sure.diverged", {"n": _n(diverged)})
     asked = [row for row in answers if row.left_out]
     hanging = [row for row in asked if row.without]
     if asked:
-        yield Statement("sure.hangs", {"n": _n(len(hanging)), "of": _n(len(asked))})
+        yield _of("sure.hangs", hanging, asked, several)
     told = [(row, *pair) for row in hanging for pair in row.without]
     if len(told) <= MOST_NAMES:
         for row, seed, answer in told:
-            yield Statement("sure.without", {"seed": seed, "variant": Slot(row.variant), "answer": answer})
+            yield Statement("sure.without", {"seed": seed, "variant": Slot(_named(row, several)), "answer": answer})
     far = [row for row in answers if row.far_out]
     if far:
-        yield Statement("sure.far-out", {"n": _n(len(far)), "of": _n(len(answers))})
+        yield _of("sure.far-out", far, answers, several)
     for lack, rows in grouped(
         (lack, row) for row in answers for lack in row.lacks if row.answer == Answer.UNDECIDED
     ).items():
-        yield Statement("sure.lacks", {"lack": Slot(lack), "n": _n(len(rows))})
+        yield Statement(f"lacks.{lack.replace(' ', '-')}", {"n": _n(len(rows))})
     waiting = [row for row in answers if row.seeds.at]
     if len(waiting) <= MOST_NAMES:
         for row in waiting:
             if row.seeds.value is not None:
-                yield Statement("sure.decided-by", {"variant": Slot(row.variant), "seeds": row.seeds})
+                yield Statement("sure.decided-by", {"variant": Slot(_named(row, several)), "seeds": row.seeds})
 
 
-def _flags(answers: Sequence[Effect]) -> Iterator[Statement]:
-    """What stands beside the answers: how often, or of whom."""
-    for flag, rows in grouped((flag, row.variant) for row in answers for flag in row.flags).items():
-        if len(rows) == len(answers) or len(rows) > MOST_NAMES:
-            yield Statement("flags.flag", {"flag": Slot(flag), "n": _n(len(rows)), "of": _n(len(answers))})
-        else:
-            yield Statement("flags.named", {"flag": Slot(flag), "names": Slot(", ".join(dict.fromkeys(rows)))})
+def _flags(answers: Sequence[Effect], several: bool) -> Iterator[Statement]:
+    """What stands beside the answers."""
+    for flag, rows in grouped((flag, row) for row in answers for flag in row.flags).items():
+        yield _of("flags.flag", rows, answers, several, flag=Slot(flag))
 
 
 def _fair(analysis: Analysis) -> Iterator[Statement]:

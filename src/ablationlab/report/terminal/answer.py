@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -25,8 +24,10 @@ if TYPE_CHECKING:
 FOLD_FROM: Final = 9
 #: More answers in several regimes than this are counted.
 MOST_NAMED: Final = 4
+#: Of variants that are all undecided, so many have a row.
+MOST_ROWS: Final = 12
 #: A picture narrower than this is left out, and none is wider.
-NARROWEST, WIDEST = 15, 48
+NARROWEST, WIDEST = 17, 48
 STYLES: Final = {
     Answer.BETTER: "bold blue",
     Answer.MORE_STABLE: "bold blue",
@@ -39,7 +40,7 @@ _LEAD: Final = 10
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of the picture; a fold spans the estimates of its variants, and has none of its own."""
+    """A line of the picture; a fold has the estimates of its variants, and none of its own."""
 
     name: str
     difference: str
@@ -48,6 +49,7 @@ class _Row:
     failed: str = ""
     style: str = ""
     drawn: tuple[float, float | None, float | None] | None = None
+    others: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ class AnswerView:
         every = [row for _, rows in blocks for row in rows]
         levels = {row.level.text for row in report.answers if row.level.at}
         interval = f"{plain(next(iter(levels)))} interval" if len(levels) == 1 else "interval"
-        titles = ("", "difference", interval, "failed" if any(row.failed for row in every) else "", "answer")
-        heads = [f"{reference}, {regime}" if several else reference for regime, reference, _ in report.blocks]
+        titles = ("", "difference", interval, self._failed(), "answer")
+        heads = [regime if several else reference for regime, reference, _ in report.blocks]
         cells = (
             [row.name for row in every] + heads,
             [row.difference for row in every],
@@ -116,31 +118,36 @@ class AnswerView:
             for row in rows:
                 texts = (row.name, row.difference, row.interval, row.failed, row.word)
                 yield _line(texts, widths, picture.draw(row), row.style)
-        if picture.axis is not None and (text := smallest_text(report.answers)):
+        if picture.shaded and (text := smallest_text(report.answers)):
             yield Text(f"{f'shaded: smallest effect, {plain(text)}':>{width}}", style="dim")
 
     def _smallest(self) -> float | None:
         known = {row.smallest for row in self.report.answers}
         return known.pop() if len(known) == 1 else None
 
+    def _failed(self) -> str:
+        """The head of the column of failures: of how many runs, where all have as many."""
+        runs = {row.pairs.text for row in self.report.answers if row.failed is not None}
+        return "" if not runs else f"failed/{runs.pop()}" if len(runs) == 1 else "failed"
+
     @staticmethod
     def _rows(effects: Sequence[Effect]) -> list[_Row]:
         folded = [row for row in effects if row.answer == Answer.UNDECIDED] if len(effects) >= FOLD_FROM else []
-        folded = folded if len(folded) > 1 else []
+        folded = folded if 1 < len(folded) < len(effects) else folded[MOST_ROWS:]
         rows = [_row(row) for row in effects if row not in folded]
         return [*rows, _fold(folded)] if folded else rows
 
     # --- words --------------------------------------------------------------------------------------------------
 
     def _answers(self, width: int) -> Iterator[Text]:
-        """``worse: layernorm, rmsnorm. Keep the baseline.``"""
+        """``▶ worse: layernorm, rmsnorm → keep the baseline``"""
         several = len(self.report.regimes) > 1
         for group in self.report.groups:
             names = [f"{variant} in {regime}" if several else variant for variant, regime in group.places]
             listed = ", ".join(names) if len(names) <= MOST_NAMED or not several else count(len(names))
             text = Text("  ")
             text.append(group.answer.said, style=STYLES.get(group.answer, "bold"))
-            text.append(f": {listed}. {group.advice[:1].upper()}{group.advice[1:]}.")
+            text.append(f": {listed} → {group.advice}")
             yield from _fitted(text, width)
 
     def _clauses(self, width: int) -> Iterator[Text]:
@@ -148,7 +155,7 @@ class AnswerView:
         for name, statements in (
             ("guards", report.guards),
             ("sure", report.sure),
-            ("marked", report.flags),
+            ("flags", report.flags),
             ("fair", report.fair),
             ("asked", report.hypotheses),
             ("deviates", report.deviations),
@@ -188,20 +195,16 @@ def _fitted(text: Text, width: int) -> Iterator[Text]:
 
 def _row(row: Effect) -> _Row:
     difference = row.estimate.text + (f" {row.unit}" if row.unit == "%" and row.estimate.text != DASH else "")
-    word = row.answer.said if row.answer is not None else str(row.word)
+    word = Answer(row.word.text).said if row.word.text in set(Answer) else row.word.text
     style = STYLES.get(row.answer, "") if row.answer is not None else ""
     failed = "" if row.failed is None else f"{row.failed[0]} → {row.failed[1]}"
     return _Row(row.variant, plain(difference), row.interval, word, failed, style, row.drawn)
 
 
 def _fold(rows: Sequence[Effect]) -> _Row:
-    """The undecided ones as one row, from the lowest estimate to the highest."""
-    known = sorted((row for row in rows if row.drawn is not None), key=lambda row: row.drawn[0] if row.drawn else 0.0)
-    drawn, estimates = None, DASH
-    if known and known[0].drawn is not None and known[-1].drawn is not None:
-        drawn = (math.nan, known[0].drawn[0], known[-1].drawn[0])
-        estimates = f"{known[0].estimate} .. {known[-1].estimate}"
-    return _Row(f"{count(len(rows))} others", estimates, "", Answer.UNDECIDED.said, drawn=drawn)
+    """The undecided ones as one row, with a dot for each."""
+    others = tuple(row.drawn[0] for row in rows if row.drawn is not None)
+    return _Row(f"{count(len(rows))} others", "", "", Answer.UNDECIDED.said, others=others)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], picture: str, style: str = "") -> Text:
@@ -227,13 +230,14 @@ class _Picture:
 
     @property
     def head(self) -> str:
-        """``better│worse``, as far as there is room on each side of zero."""
-        if self.axis is None:
-            return ""
-        zero = self._place(0.0)
-        left = "better" if zero >= len("better") else ""
-        right = "worse" if self.width - zero - 1 >= len("worse") else ""
-        return f"{left:>{zero}}│{right:<{self.width - zero - 1}}"
+        """Which side is which."""
+        return "" if self.axis is None else f"◀ better{'worse ▶':>{self.width - 8}}"
+
+    @property
+    def shaded(self) -> bool:
+        """Whether the band of the smallest effect is wider than the line at zero."""
+        known = self.axis is not None and self.smallest is not None
+        return known and self._place(self.smallest or 0.0) > self._place(-(self.smallest or 0.0))
 
     def draw(self, row: _Row) -> str:
         if self.axis is None:
@@ -243,6 +247,8 @@ class _Picture:
             first, last = self._place(-self.smallest), self._place(self.smallest)
             cells[first : last + 1] = "░" * (last + 1 - first)
         cells[self._place(0.0)] = "│"
+        for other in row.others:
+            cells[self._place(other)] = "•"
         if row.drawn is None:
             return "".join(cells)
         estimate, low, high = row.drawn
@@ -252,8 +258,7 @@ class _Picture:
             cells[first : last + 1] = "─" * (last + 1 - first)
             cells[first] = "◁" if low is None or low < self.axis.low else "├"
             cells[last] = "▷" if high is None or high > self.axis.high else "┤"
-        if math.isfinite(estimate):
-            cells[self._place(estimate)] = "●"
+        cells[self._place(estimate)] = "●"
         return "".join(cells)
 
     def _place(self, value: float) -> int:
