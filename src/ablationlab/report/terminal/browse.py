@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 #: Answers that `ls` names; more are counted.
 MOST_NAMED = 4
+UNREADABLE = "unreadable"
 #: How deep `ls` looks, and folders that it does not enter.
 _DEPTH = 4
 _SKIPPED = frozenset({"node_modules", "runs", "figures", "tables", "wandb", "mlruns", "__pycache__", "site-packages"})
@@ -54,7 +55,9 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     """Results with their state and answers, then study files that have none."""
     files, places, closed = _found(folder)
     results = [(place, *_state(place)) for place in places]
-    results += [(place, "unreadable", why) for place, why in closed.items()]
+    unreadable = [_shown(place, folder) for place, state, _ in results if state == UNREADABLE]
+    unreadable += [f"{_shown(place, folder)} ({why})" for place, why in closed.items()]
+    results = [found for found in results if found[1] != UNREADABLE]
     planned = {real_path(place) for place in places}
     waiting = []
     for file in files:
@@ -78,11 +81,13 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     if results:
         rows = [(_shown(place, folder), state, verdict) for place, state, verdict in results]
         yield Table.simple("Results", ["folder", "runs", "answers"], rows).terminal()
+    if unreadable:
+        yield Text(f"Unreadable: {', '.join(unreadable)}")
     if waiting:
         if results:
             yield ""
         yield Table.simple("Studies without results", ["file", "runs", "question"], waiting, ["runs"]).terminal()
-    if not results and not waiting:
+    if not results and not waiting and not unreadable:
         yield Text(f"{folder}: no studies and no results. Begin with: ablationlab init")
 
 
@@ -128,7 +133,7 @@ def _state(place: Path) -> tuple[str, str]:
     try:
         results = Results.open(place)
     except RecordError as error:
-        return "unreadable", error.seen_from(place).splitlines()[0]
+        return UNREADABLE, error.seen_from(place).splitlines()[0]
     total = len(results.runs)
     diverged = sum(run.state == "diverged" for run in results.runs)
     state = f"{results.ended} of {total}" if total else "a table"
