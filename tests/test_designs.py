@@ -331,7 +331,7 @@ def test_a_user_is_told_the_next_look_and_takes_it(study_file, cli, tmp_path):
     study, out = study_file(LATER), tmp_path / "results"
     code, output, _ = cli("plan", study, "--out", out, "--device", "cpu")
     assert code == 0
-    assert "6 runs, " in output
+    assert "  runs     6 · " in output
     assert "mean seeds" in output
     code, output, error = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
     assert code == 0, error
@@ -530,7 +530,7 @@ def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_p
     out = tmp_path / "results"
     code, output, _ = cli("plan", study, "--out", out, "--device", "cpu")
     assert code == 0
-    assert "8 runs, " in output
+    assert "  runs     8 · " in output
     assert "Looks, by number of seeds" in output
     code, output, error = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
     assert code == 0, error

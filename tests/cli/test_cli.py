@@ -469,7 +469,9 @@ def test_plan_prints_runs_tokens_flops_parameters_time_and_disk(cli, study_file,
     assert "runs 6 · 4,608 tokens" in flat(output)
     assert "regime" not in output  # there is one
     assert "FLOP of matrix products" in output
-    estimated = r"about 4\.\d s to train \(estimated for a slow machine; too short to be timed\) · disk [\d.]+ kB, at most"
+    estimated = (
+        r"about 4\.\d s to train \(estimated for a slow machine; too short to be timed\) · disk [\d.]+ kB, at most"
+    )
     assert re.search(estimated, flat(output))
     assert "processes 2" in output
     assert f"plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}" in output

@@ -29,7 +29,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.layout import TerminalTable
-from ablationlab.report.terminal.analysis import evaluation_view
+from ablationlab.report.tables.tasks import task_table
 from ablationlab.tasks import TaskRequest
 from ablationlab.tasks.build import _documents_hash
 from analysis.builder import seal_again
@@ -68,7 +68,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["run", "study.toml", "--out", "results", "--workers", "1", "--device", "cpu"]
     code, output, errors = run_here(*words, folder=folder)
     assert code == 0, output + errors
-    assert "Accuracy by task, mean over seeds" in output
+    assert "runs scored" in output
     return folder / "results"
 
 
@@ -431,7 +431,7 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
 
 
 def test_the_table_counts_items_that_were_cut(evaluated, copy):
-    whole = evaluation_view(Results.open(evaluated))[0]
+    whole = task_table(Results.open(evaluated)).terminal()
     assert isinstance(whole, TerminalTable)
     assert "cut" not in [column.title for column in whole.columns]
     for label in evaluations(copy):
@@ -441,7 +441,7 @@ def test_the_table_counts_items_that_were_cut(evaluated, copy):
             task["truncated"] = 7 if task["task"] == "spelling" else 0
         path.write_text(json.dumps(record))
     seal_again(copy)
-    table = evaluation_view(Results.open(copy))[0]
+    table = task_table(Results.open(copy)).terminal()
     assert isinstance(table, TerminalTable)
     cut = next(column for column in table.columns if column.title == "cut")
     assert sorted(map(str, cut.cells)) == ["0", "7"]

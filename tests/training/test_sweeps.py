@@ -65,7 +65,7 @@ def test_a_sweep_trains_analyzes_and_judges_through_the_command(cli, study_file,
     assert {one.lr for one in found.sweep.best} <= {1e-3, 1e-2}
     assert "tuned" in output
     assert "10³⁰" in cli("status", tmp_path / "out")[1], "the table of results has a row per rate"
-    code, output, _ = cli("analyze", tmp_path / "out")
+    code, output, _ = cli("analyze", tmp_path / "out", "--all")
     assert code == 0
     assert "Learning-rate sensitivity" in output
     assert "2 diverged" in output or "3 diverged" in output

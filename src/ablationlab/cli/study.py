@@ -102,7 +102,7 @@ def plan(
     from ablationlab.records.plan import Deposit, Plan
     from ablationlab.report.designs import design_lines
     from ablationlab.report.terminal.answer import clause_line
-    from ablationlab.report.terminal.study import plan_facts, plan_table, shared_text
+    from ablationlab.report.terminal.study import plan_facts, plan_tables, shared_text
     from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
 
@@ -133,8 +133,9 @@ def plan(
         shown = power_plans(resolved, tuned=sealed.tuned)
     if cost is not None and (told := long_notice(cost, study)):
         printer.text(f"{told}\n")
-    printer.console.print(plan_table(sealed))
-    printer.line()
+    for part in plan_tables(sealed):
+        printer.console.print(part)
+        printer.line()
     printer.parts(*shown_view(shown, None if cost is None else seed_seconds(sealed, cost)))
     printer.line()
     for name, clauses in plan_facts(sealed, cost, count, assumptions(resolved)).items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ablationlab.analysis.wording import at_best
 from ablationlab.core.format import count, counted, number, p_clause, percent, ranges, setting
 from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try, TwoStages
 from ablationlab.records.settings import Calibrate, Study, registered_alpha
@@ -77,6 +76,8 @@ def calibrated_lines(plan: Plan) -> list[str]:
 
 def found_line(tuned: TwoStages) -> str:
     """What both stages found."""
+    from ablationlab.analysis.wording import at_best  # it takes scipy
+
     found = ", ".join(
         f"{name} {at_best(minimum, setting)} ({number(minimum.doubt, 2) if minimum.status == 'ok' else 'no fit'})"
         for name, minimum in tuned.minima.items()

@@ -23,6 +23,7 @@ from ablationlab.model.parameters import parameters
 from ablationlab.model.weights import weight_digest
 from ablationlab.records.plan import Plan
 from ablationlab.records.probes import read_probes
+from ablationlab.records.run import Result
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.study.plan import make_plan, seal_plan
@@ -90,7 +91,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ResultsFold
     study = write_study(folder, CHANGES)
     done = run_cli("plan", study, "--out", folder / "out", "--device", "cpu", folder=folder)
     assert done.returncode == 0, done.stderr
-    assert "With --executor torchrun: ddp, --nproc 1, 2, 4;" in done.stdout
+    assert "with torchrun: ddp, --nproc 1, 2, 4" in " ".join(done.stdout.split())
     return study, ResultsFolder(folder / "out")
 
 
@@ -173,7 +174,8 @@ def a_second_command_waits_without_starting_ranks_and_ends_well(planned):
         lock.release()
         assert process.wait(timeout=PATIENCE) == 0, log.read_text()
     assert results.run(first).done
-    assert "Layout: ddp over 2 processes, 2 sequences per pass." in " ".join(log.read_text().split())
+    starts = Result.read(results.run(first).result).history
+    assert {(start.parallel, start.ranks) for start in starts} == {("ddp", 2)}
 
 
 def test_a_command_that_finds_another_scoring_waits_for_the_scores(trained, tmp_path):

@@ -33,9 +33,20 @@ if TYPE_CHECKING:
     from ablationlab.instrument.costing.estimate import Estimate
 
 
-def plan_table(plan: Plan) -> RenderableType:
-    """The arms of a plan; `status` lists its runs."""
-    return (_own_trainer_table(plan) if plan.study.trainer is not None else arm_table(plan)).terminal()
+def plan_tables(plan: Plan) -> list[RenderableType]:
+    """The arms of a plan, and whose runs it reuses; `status` lists its runs."""
+    arms = _own_trainer_table(plan) if plan.study.trainer is not None else arm_table(plan)
+    return [arms.terminal(), *_reused(plan)]
+
+
+def _reused(plan: Plan) -> list[RenderableType]:
+    """Where runs come from that are not trained here, and how many studies rest on them."""
+    rows = [
+        (each.study, each.created[:10], each.plan_hash[:12], len(each.files), each.studies, "exploratory")
+        for each in plan.reused
+    ]
+    heads = ["study", "sealed", "plan", "runs", "studies on them", "answers"]
+    return [Table.simple("Reused baseline runs", heads, rows, heads[3:5]).terminal()] if rows else []
 
 
 def arm_table(plan: Plan) -> Table:
@@ -116,7 +127,8 @@ def _what(corpus: Corpus) -> str:
 def plan_facts(plan: Plan, cost: Estimate | None, workers: int, assumed: str) -> dict[str, tuple[Statement, ...]]:
     """What a plan is and takes, as clauses by the name of their line; *cost* is not known of a study's own trainer."""
     how, study, most = plan.execution, plan.study, max(map(len, plan.stacks), default=1)
-    runs = [Statement("plan.runs", {"n": Slot(count(len(plan.runs)))})]
+    trained = [run for run in plan.runs if plan.reused_from(run.id) is None]
+    runs = [Statement("plan.runs", {"n": Slot(count(len(trained)))})]
     place = [Statement("plan.device", {"name": Slot(how.device_name), "precision": Slot(precisions(plan))})]
     place.append(Statement("plan.processes", {"workers": Slot(count(workers)), "threads": Slot(count(how.threads))}))
     takes: list[Statement] = []
@@ -126,9 +138,13 @@ def plan_facts(plan: Plan, cost: Estimate | None, workers: int, assumed: str) ->
         runs.append(Statement("plan.asked", {"metrics": Slot(", ".join(study.trainer.metrics))}))
     else:
         if most > 1:
-            runs.append(Statement("plan.stacks", {"n": Slot(count(len(plan.stacks))), "most": Slot(count(most))}))
-        tokens = sum(run.budget.tokens for run in plan.runs)
-        flops = sum(run.budget.matmul_flops for run in plan.runs)
+            runs.append(
+                Statement(
+                    "plan.stacks", {"n": Slot(count(len({run.stack for run in trained}))), "most": Slot(count(most))}
+                )
+            )
+        tokens = sum(run.budget.tokens for run in trained)
+        flops = sum(run.budget.matmul_flops for run in trained)
         runs.append(Statement("plan.tokens", {"tokens": Slot(amount(tokens)), "flops": Slot(amount(flops, "FLOP"))}))
         corpus = plan.corpus
         sizes = {"train": Slot(count(corpus.train_tokens)), "validation": Slot(count(corpus.validation_tokens))}
