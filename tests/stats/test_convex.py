@@ -4,6 +4,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from ablationlab.core.errors import StatisticsError
@@ -127,3 +129,24 @@ def test_the_doubt_of_a_pair_is_rarely_less_than_what_it_costs(shape):
             short += SURFACES[shape](*(place - best)) - lowest > found.doubt
     assert known >= 20
     assert short <= 0.15 * known
+
+
+@given(
+    st.floats(8.5, 12.0),
+    st.floats(2.5, 6.0),
+    st.floats(-0.5, 0.5),
+    st.floats(0.05, 1.0),
+)
+def test_a_bound_is_never_above_the_minimum_of_tilted_folds(x, y, tilt, flat):
+    """Their polygons of slopes have no width, and their surfaces of bounds have several valleys."""
+
+    def fold(z: np.ndarray) -> np.ndarray:
+        return abs(z[..., 0] - x + tilt * (z[..., 1] - y)) + flat * abs(z[..., 1] - y)
+
+    coarse = np.array([(4.0 * a, 4.0 * b) for a in range(5) for b in range(3)])
+    centre = coarse[np.argmin(fold(coarse))]
+    near = [centre + (i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    points = np.unique(np.r_[coarse, near], axis=0)
+    values = fold(points)
+    found = least_of_two(points, values, int(values.argmin()), slack=0.0, nearest=0.8)
+    assert found is None or found <= 1e-5
