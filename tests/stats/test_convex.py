@@ -145,7 +145,7 @@ def test_a_bound_is_never_above_the_minimum_of_tilted_folds(x, y, tilt, flat):
 
     coarse = np.array([(4.0 * a, 4.0 * b) for a in range(5) for b in range(3)])
     centre = coarse[np.argmin(fold(coarse))]
-    near = [centre + (i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+    near = [centre + np.array([i, j]) for i in (-1, 0, 1) for j in (-1, 0, 1)]
     points = np.unique(np.r_[coarse, near], axis=0)
     values = fold(points)
     found = least_of_two(points, values, int(values.argmin()), slack=0.0, nearest=0.8)
