@@ -341,3 +341,19 @@ def test_what_an_arm_shares_is_without_its_far_out_runs():
         assert counted(spoiled).ordinary_sd == pytest.approx(np.std(values, ddof=1))
     assert counted(values[:5]).ordinary_sd == pytest.approx(np.std(values[:5], ddof=1))
     assert counted(values[:2]).ordinary_sd is None
+
+
+def test_a_size_at_a_look_is_bounded_by_the_arms_own_variance_and_else_the_mean():
+    values = (-1.0, -1.5, -2.0, -1.2, -1.8)
+    for costs in (counted(values), counted(values, others=(9.0, 9.0, 9.0))):
+        (way,) = costs.ways
+        assert costs.size(way) == way.mean
+        bound = way.mean + stats.t.ppf(0.8, 4) * stats.sem(values)
+        assert costs.size(way, 0.2) == pytest.approx(bound)
+
+
+def test_constant_costs_are_as_large_as_they_are_where_the_sign_test_may_say_so():
+    costs = counted([-1.0] * 5)
+    (way,) = costs.ways
+    assert costs.size(way, 0.5**5) == -1.0
+    assert costs.size(way, 0.5**6) == math.inf
