@@ -103,9 +103,10 @@ def test_continuing_takes_back_nothing_that_an_earlier_look_showed(seed, effect,
         (judged,) = decide(analysis).verdicts
         assert judged.label == "registered"
         kept = next(guard.standing == "kept" for guard in judged.guards if guard.name == "token_ece")
-        now = (primary.p, primary.outcome, primary.cost.same, guard.cost.high, kept)
+        now = (primary.p, primary.outcome, primary.cost.same, guard.cost.high, kept, judged.answer)
         if before is not None:
-            p, outcome, same, high, was_kept = before
+            p, outcome, same, high, was_kept, answer = before
+            assert answer not in ("better", "worse") or judged.answer == answer
             assert primary.p <= p
             assert outcome == "not-shown" or primary.outcome == outcome
             assert primary.cost.same >= same

@@ -56,9 +56,10 @@ def estimate(costs, alpha=0.05, smallest=0.0):
     return None if way is None else way.mean
 
 
-def claimed(costs, smallest, alpha=0.05):
+def claimed(costs, smallest, alpha=0.05, level=0.5):
     """Whether the variant is better: shown, and by at least the smallest effect."""
-    return costs.p_better() <= alpha and estimate(costs, alpha, smallest) <= costs.slack - smallest
+    way = costs.deciding(alpha, smallest, level=level)
+    return costs.p_better() <= alpha and costs.size(way, level) <= costs.slack - smallest
 
 
 @given(samples(), st.integers(0, 2), st.integers(0, 29), st.sampled_from([0.3, 1.7, 1.8, 2.0, 2.1, 3.0]), OTHERS)
@@ -75,7 +76,8 @@ def test_losing_a_run_never_speaks_for_its_arm(values, lost, place, smallest, ot
     if len(values) > 3:
         ends = [(before.most(level), after.most(level)) for level in (0.6, 0.95, 0.99)]
         assert all(end is None or (first is not None and first <= end + 1e-9) for first, end in ends)
-    assert claimed(before, smallest) or not claimed(after, smallest)
+    for level in (0.5, 0.45, 0.2, 0.05):
+        assert claimed(before, smallest, level=level) or not claimed(after, smallest, level=level)
 
 
 @given(samples(), st.integers(0, 2), st.sampled_from([0.01, 0.3, 2.0]), OTHERS)
