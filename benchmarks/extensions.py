@@ -28,7 +28,7 @@ from ablationlab.records.analysis import Analysis
 from ablationlab.records.settings import DEFAULT_REGIME
 from ablationlab.records.verdict import FAILURES, Standing
 from decisions import CHUNK, PRIMARY, both, broken, line
-from scenarios import COUNTED, EFFECT, Scenario
+from scenarios import AT_MARGIN, COUNTED, EFFECT, Scenario
 from simulated import analyze_at
 
 LOOKS: Final = (5, 10, 18)
@@ -82,7 +82,8 @@ def rows() -> Iterator[Row]:
     fails = both(0.3, DEFAULT_REGIME, diverge=False)
     yield Row(scenario("30 % of all runs spike", 4.0, unstable=fails), none)
     for noise in (0.5, 1.0):
-        yield Row(scenario("gains the smallest effect", noise, 1.0), {"worse": NOMINAL, "same": FALSELY_SAME})
+        at_margin = {"better": AT_MARGIN, "worse": NOMINAL, "same": FALSELY_SAME}
+        yield Row(scenario("gains the smallest effect", noise, 1.0), at_margin)
     yield Row(
         scenario("gains 2, a guard at its margin", 1.0, 2.0, guard=1.0), {"worse": NOMINAL, "guard kept": NOMINAL}
     )

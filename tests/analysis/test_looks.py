@@ -103,15 +103,57 @@ def test_continuing_takes_back_nothing_that_an_earlier_look_showed(seed, effect,
         (judged,) = decide(analysis).verdicts
         assert judged.label == "registered"
         kept = next(guard.standing == "kept" for guard in judged.guards if guard.name == "token_ece")
-        now = (primary.p, primary.outcome, primary.cost.same, guard.cost.high, kept)
+        now = (primary.p, primary.outcome, primary.cost.same, guard.cost.high, kept, judged.answer)
         if before is not None:
-            p, outcome, same, high, was_kept = before
+            p, outcome, same, high, was_kept, answer = before
+            assert answer not in ("better", "worse") or judged.answer == answer
             assert primary.p <= p
             assert outcome == "not-shown" or primary.outcome == outcome
             assert primary.cost.same >= same
             assert guard.cost.high <= high or guard.cost.low > guard.cost.high - 1e-9 or not was_kept
             assert kept >= was_kept
         before = now
+
+
+def sized(deltas, look, spending="pocock"):
+    """A gain by seed, at a look of three."""
+    n = LOOKS[look - 1]
+    base = 2.0 + 0.05 * np.sin(np.arange(n))
+    values = {"validation_loss": {"none": base, "layernorm": base - np.array(deltas[:n])}}
+    analysis = analyze(dataset(values, (LOSS,), design=Design(looks=LOOKS, spending=spending), look=look))
+    (judged,), (comparison,) = decide(analysis).verdicts, primaries(analysis)
+    return judged, comparison
+
+
+def test_an_estimate_just_above_the_smallest_effect_is_not_yet_better():
+    noise = 0.001 * np.array([1, -1, 1, -1] * 3)
+    for gain, answer, lacks in ((0.0101, "undecided", ("size",)), (0.02, "better", ())):
+        judged, comparison = sized(gain + noise, look=1)
+        assert comparison.outcome == "better"
+        assert comparison.cost.better == pytest.approx(-gain)
+        level = Looks(LOOKS, "pocock").size_levels()[0]
+        bound = -gain - stats.t.ppf(level, 3) * stats.sem(noise[:4])
+        assert comparison.cost.size_better == pytest.approx(bound)
+        assert (judged.answer, judged.lacks) == (answer, lacks)
+
+
+def test_a_size_that_an_earlier_look_claimed_stays_claimed():
+    noise = 0.0005 * np.array([1, -1, 1, -1] * 3)
+    deltas = np.r_[[0.011] * 4, [0.009] * 8] + noise
+    assert np.mean(deltas) < 0.01
+    for look in (1, 2, 3):
+        judged, _ = sized(deltas, look)
+        assert judged.answer == "better"
+
+
+@pytest.mark.parametrize("direction", [1.0, -1.0])
+def test_worse_mirrors_better_at_a_look(direction):
+    noise = 0.001 * np.random.default_rng(3).normal(size=12)
+    for look in (1, 2, 3):
+        _, found = sized(direction * (0.0105 + noise), look)
+        sizes = (found.cost.size_better, found.cost.size_worse)
+        _, mirrored = sized(-direction * (0.0105 + noise), look)
+        assert (mirrored.cost.size_worse, mirrored.cost.size_better) == pytest.approx(tuple(-size for size in sizes))
 
 
 def test_the_verdict_names_the_look_that_can_help():

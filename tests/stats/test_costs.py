@@ -56,9 +56,10 @@ def estimate(costs, alpha=0.05, smallest=0.0):
     return None if way is None else way.mean
 
 
-def claimed(costs, smallest, alpha=0.05):
+def claimed(costs, smallest, alpha=0.05, level=0.5):
     """Whether the variant is better: shown, and by at least the smallest effect."""
-    return costs.p_better() <= alpha and estimate(costs, alpha, smallest) <= costs.slack - smallest
+    way = costs.deciding(alpha, smallest, level=level)
+    return costs.p_better() <= alpha and costs.size(way, level) <= costs.slack - smallest
 
 
 @given(samples(), st.integers(0, 2), st.integers(0, 29), st.sampled_from([0.3, 1.7, 1.8, 2.0, 2.1, 3.0]), OTHERS)
@@ -75,7 +76,8 @@ def test_losing_a_run_never_speaks_for_its_arm(values, lost, place, smallest, ot
     if len(values) > 3:
         ends = [(before.most(level), after.most(level)) for level in (0.6, 0.95, 0.99)]
         assert all(end is None or (first is not None and first <= end + 1e-9) for first, end in ends)
-    assert claimed(before, smallest) or not claimed(after, smallest)
+    for level in (0.5, 0.45, 0.2, 0.05):
+        assert claimed(before, smallest, level=level) or not claimed(after, smallest, level=level)
 
 
 @given(samples(), st.integers(0, 2), st.sampled_from([0.01, 0.3, 2.0]), OTHERS)
@@ -341,3 +343,19 @@ def test_what_an_arm_shares_is_without_its_far_out_runs():
         assert counted(spoiled).ordinary_sd == pytest.approx(np.std(values, ddof=1))
     assert counted(values[:5]).ordinary_sd == pytest.approx(np.std(values[:5], ddof=1))
     assert counted(values[:2]).ordinary_sd is None
+
+
+def test_a_size_at_a_look_is_bounded_by_the_arms_own_variance_and_else_the_mean():
+    values = (-1.0, -1.5, -2.0, -1.2, -1.8)
+    for costs in (counted(values), counted(values, others=(9.0, 9.0, 9.0))):
+        (way,) = costs.ways
+        assert costs.size(way) == way.mean
+        bound = way.mean + stats.t.ppf(0.8, 4) * stats.sem(values)
+        assert costs.size(way, 0.2) == pytest.approx(bound)
+
+
+def test_constant_costs_are_as_large_as_they_are_where_the_sign_test_may_say_so():
+    costs = counted([-1.0] * 5)
+    (way,) = costs.ways
+    assert costs.size(way, 0.5**5) == -1.0
+    assert costs.size(way, 0.5**6) == math.inf

@@ -91,6 +91,25 @@ def test_a_single_look_is_the_paired_t_test() -> None:
     assert Looks((7,)).p_value((0.031,)) == pytest.approx(0.031, rel=1e-3)
 
 
+@pytest.mark.parametrize("spending", ["obrien-fleming", "pocock", "front-loaded"])
+@pytest.mark.parametrize("pairs", [(5, 8, 12, 20), (5, 10, 18)])
+def test_a_true_effect_of_exactly_the_smallest_is_claimed_to_be_as_large_in_half_of_all_studies(
+    pairs: tuple[int, ...], spending: Spending
+) -> None:
+    looks, smallest = Looks(pairs, spending), 0.7
+    deltas = np.random.default_rng(7).normal(smallest, 1.0, size=(100_000, pairs[-1]))
+    p = [stats.ttest_1samp(deltas[:, :n], smallest, axis=1, alternative="greater").pvalue for n in pairs]
+    claimed = np.cumsum(np.stack(p, axis=1) <= looks.size_levels(), axis=1) > 0
+    spent = looks.spent(0.5)
+    assert np.all(np.abs(claimed.mean(axis=0) - spent) < 4 * np.sqrt(spent * (1 - spent) / 100_000))
+    assert spent[-1] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("spending", ["obrien-fleming", "pocock", "front-loaded"])
+def test_with_one_look_the_estimate_itself_is_compared_with_the_smallest_effect(spending: Spending) -> None:
+    assert Looks((7,), spending).size_levels().tolist() == [0.5]
+
+
 def test_a_look_that_could_not_be_tested_counts_for_nothing() -> None:
     looks = Looks((5, 8))
     assert looks.p_value((None, None)) is None

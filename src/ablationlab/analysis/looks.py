@@ -6,6 +6,7 @@ again later, comes to the same decision.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ from ablationlab.records.plan import Finding, LookFinding, LookResult
 from ablationlab.records.settings import Design
 from ablationlab.stats import Interval, PValue, as_ratio, paired_t_interval, paired_t_test, paired_tost
 from ablationlab.stats._common import complement
+from ablationlab.stats.costs import Costs
 from ablationlab.stats.sequential import Looks, chance_of_showing
 
 #: The names of the test and the interval of a planned look.
@@ -86,9 +88,8 @@ def at_look(dataset: Dataset, comparison: Comparison, shared: Shared) -> Compari
         same &= any(
             costs.same(comparison.smallest_effect, alpha=level) for costs, level in zip(so_far, one_sided, strict=False)
         )
-        comparison = comparison.model_copy(
-            update={"cost": comparison.cost.model_copy(update={"low": low, "high": high, "same": same})}
-        )
+        changed = {"low": low, "high": high, "same": same} | _sizes(comparison, so_far, looks)
+        comparison = comparison.model_copy(update={"cost": comparison.cost.model_copy(update=changed)})
     return comparison.model_copy(
         update={
             "interval": INTERVAL,
@@ -119,6 +120,20 @@ def deciding_at_look(dataset: Dataset, comparison: Comparison, shared: Shared) -
     low, high = _in_all([(interval.low, interval.high) for interval in found])
     interval = Interval(INTERVAL, level, last.estimate, low, high, last.n, exact=True, status=last.status)
     return comparison.model_copy(update={"deciding": interval})
+
+
+def _sizes(comparison: Comparison, so_far: Sequence[Costs], looks: Looks) -> dict[str, float | None]:
+    """A size that an earlier look claimed stays claimed, unless the claim is out of reach by now."""
+    found: dict[str, float | None] = {}
+    for claim, sign in (("better", 1.0), ("worse", -1.0)):
+        sizes = []
+        for costs, level in zip(so_far, looks.size_levels().tolist(), strict=False):
+            side = costs if claim == "better" else costs.mirrored
+            way = side.deciding(comparison.alpha, comparison.smallest_effect or 0.0, level=level)
+            sizes.append(None if way is None else side.size(way, level))
+        known = [size for size in sizes if size is not None and math.isfinite(size)]
+        found[f"size_{claim}"] = None if sizes[-1] is None or not known else sign * min(known)
+    return found
 
 
 def _in_all(intervals: Sequence[tuple[float | None, float | None]]) -> tuple[float | None, float | None]:

@@ -14,7 +14,7 @@ this is the plain paired test.
 
 Variances may be shared: the standard error of a way is then that of the larger of its own SD and that of all arms, with
 2 (n - 1) degrees of freedom. Only Bonferroni's correction over the arms makes up for an arm that is noisier than all others,
-so what is not corrected, *same* and margins, rests on `own` costs.
+so what is not corrected, *same*, margins and sizes at looks, rests on `own` costs.
 
 Costs whose range is at most 1e-9 of the compared values are one constant, which the exact sign test judges, lost runs as
 signs against. `docs/verdict.md` has a worked example, `benchmarks/decisions.py` the simulated error rates.
@@ -42,6 +42,8 @@ RARE: Final = 0.001
 ONE_IN: Final = 10
 #: So many others must remain.
 REMAINING: Final = 5
+#: How often a true effect of exactly the smallest one may be claimed to be as large, over all looks.
+AT_SMALLEST: Final = 0.5
 
 #: Arms -> pairs from which their variances may be shared; with more arms three pairs, and one arm never.
 SHARING: Final = {2: 6, 3: 4}
@@ -138,16 +140,25 @@ class Costs:
 
         return min(self.ways, key=most, default=None)
 
-    def deciding(self, alpha: float, smallest: float, test: Test | None = None) -> Counted | None:
+    def deciding(
+        self, alpha: float, smallest: float, test: Test | None = None, *, level: float = AT_SMALLEST
+    ) -> Counted | None:
         """The way that the estimate is of: the mildest, unless another alone shows a gain of the smallest effect.
 
         A lost run may change which way is the mildest, and would else speak for its arm.
         """
         mildest, least = self.mildest(alpha), self.slack - smallest
-        if mildest is None or mildest.mean <= least:
+        if mildest is None or self.size(mildest, level) <= least:
             return mildest
-        large = [way for p, way in self.judged(test) if p <= alpha and way.mean <= least]
-        return min(large, key=lambda way: way.mean, default=mildest)
+        large = [way for p, way in self.judged(test) if p <= alpha and self.size(way, level) <= least]
+        return min(large, key=lambda way: self.size(way, level), default=mildest)
+
+    def size(self, way: Counted, level: float = AT_SMALLEST) -> float:
+        """What is compared with the smallest effect: the upper bound at this one-sided level, at one half the mean."""
+        if level == AT_SMALLEST:
+            return way.mean
+        end = self.own._upper(way, 1 - 2 * level)
+        return math.inf if end is None else end - self.doubt.above
 
     def most(self, level: float) -> float | None:
         """The upper end of the two-sided interval of the cost; None where there is none."""

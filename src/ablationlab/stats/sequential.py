@@ -28,6 +28,10 @@ cover the true mean with probability 1 - alpha, so the one at which the study st
 Where the true mean is d SDs, the chain's mass at look k is that under the null times the likelihood ratio of t alone,
 noncentral to central: t_k is sufficient for d among t_1 .. t_k (Hall, Wijsman and Ghosh 1965). So one grid gives the power of
 every d.
+
+Whether a difference is as large as the smallest effect s is a one-sided test: (estimate - s) / error has, at a true effect of
+s, the same chain with its sign. Its levels spend one half over the looks, so a size is claimed in half of all studies at s,
+whenever they stop; with one look the level is one half, and the estimate is compared with s.
 """
 
 from __future__ import annotations
@@ -44,10 +48,13 @@ from scipy.optimize import brentq
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, fraction
+from ablationlab.stats.costs import AT_SMALLEST
 from ablationlab.stats.results import Spending
 
 #: Edges of the cells of |z|, the normal score of t: fine enough that levels are right to 1 part in 1,000.
 _EDGES: Final[FloatArray] = np.arange(0.0, 8.5001, 0.05)
+#: Edges of the cells of z: coarser ones spend one half to 1 part in 1,000.
+_SIGNED_EDGES: Final[FloatArray] = np.arange(-60, 61) / 10
 #: Nodes of the integral over b.
 _NODES: Final = 48
 #: Share of alpha that a front-loaded design spends at its first look.
@@ -84,6 +91,10 @@ class Looks:
     def levels(self, alpha: float) -> FloatArray:
         """l_k: at look k a difference is shown where the p-value of the paired t-test is at most this."""
         return _levels(self, alpha)
+
+    def size_levels(self) -> FloatArray:
+        """At look k an effect is at least s where the one-sided p-value of "at most s" is at most this: one half in all."""
+        return _size_levels(self)
 
     def usable(self, alpha: float, able: Callable[[int, float], bool]) -> tuple[tuple[float, bool], ...]:
         """What a claim without exact levels may spend at each look, and whether it is *able* to use it with so many pairs.
@@ -144,6 +155,22 @@ def _levels(looks: Looks, alpha: float) -> FloatArray:
     return np.array(levels)
 
 
+@lru_cache(maxsize=32)
+def _size_levels(looks: Looks) -> FloatArray:
+    if len(looks.pairs) == 1:
+        return np.array([AT_SMALLEST])
+    increments = np.diff(looks.spent(AT_SMALLEST), prepend=0.0)
+    levels = increments[:1].tolist()
+    edges = _SIGNED_EDGES
+    mass = np.diff(special.ndtr(edges))
+    for (n, total), increment in zip(pairwise(looks.pairs), increments[1:], strict=True):
+        tails = _without(mass, -special.ndtri(levels[-1]), edges) @ _tails(n, total, edges)
+        z = _crossing(tails, float(increment), edges)
+        levels.append(float(special.ndtr(-z)))
+        mass = tails[:-1] - tails[1:]
+    return np.array(levels)
+
+
 @lru_cache(maxsize=8)
 def _table(looks: Looks) -> FloatArray:
     """Levels by alpha (rows) and look; never falling in alpha, so that they can be inverted."""
@@ -154,18 +181,19 @@ def _table(looks: Looks) -> FloatArray:
 @lru_cache(maxsize=8)
 def _transitions(pairs: tuple[int, ...]) -> tuple[FloatArray, ...]:
     """P(|z'| > edge) at the next look, by cell of |z| at this one and edge."""
-    middles = (_EDGES[:-1] + _EDGES[1:]) / 2
+    return tuple(_tails(n, total, _EDGES) + _tails(n, total, _EDGES, mirrored=True) for n, total in pairwise(pairs))
+
+
+def _tails(n: int, total: int, edges: FloatArray, *, mirrored: bool = False) -> FloatArray:
+    """P(z' > edge) with *total* pairs, by cell of z with the first n of them and edge; *mirrored*: P(z' < -edge)."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    found = []
-    for n, total in pairwise(pairs):
-        m = total - n
-        u, v = _cosine(middles, n)[:, None], _cosine(_EDGES, total)[None, :] * np.sqrt(total)
-        tails = np.zeros((middles.size, _EDGES.size))
-        for share, weight in zip(special.betaincinv(n / 2, m / 2, (nodes + 1) / 2), weights / 2, strict=True):
-            start, scale = u * np.sqrt(n * share), np.sqrt(m * (1 - share))
-            tails += weight * (_below((start - v) / scale, m) + _below((-v - start) / scale, m))
-        found.append(tails)
-    return tuple(found)
+    m = total - n
+    u, v = _cosine((edges[:-1] + edges[1:]) / 2, n)[:, None], _cosine(edges, total)[None, :] * np.sqrt(total)
+    u = -u if mirrored else u
+    tails = np.zeros((u.size, v.size))
+    for share, weight in zip(special.betaincinv(n / 2, m / 2, (nodes + 1) / 2), weights / 2, strict=True):
+        tails += weight * _below((u * np.sqrt(n * share) - v) / np.sqrt(m * (1 - share)), m)
+    return tails
 
 
 def _likelihood_ratio(n: int, effect: float) -> FloatArray:
@@ -189,9 +217,9 @@ def _within(n: int) -> tuple[FloatArray, FloatArray]:
 
 def _cosine(z: FloatArray, n: int) -> FloatArray:
     """u = S / sqrt(n Q) of n pairs whose t has the normal score z."""
-    t = -special.stdtrit(n - 1, special.ndtr(-z))
+    t = -special.stdtrit(n - 1, special.ndtr(-np.abs(z)))
     # Far out t overflows nothing: u tends to 1.
-    return np.asarray(t / np.sqrt(t**2 + n - 1))
+    return np.asarray(np.copysign(t / np.sqrt(t**2 + n - 1), z))
 
 
 def _below(w: FloatArray, m: int) -> FloatArray:
@@ -201,17 +229,17 @@ def _below(w: FloatArray, m: int) -> FloatArray:
     return np.asarray(special.betainc((m - 1) / 2, (m - 1) / 2, np.clip((1 + w) / 2, 0.0, 1.0)))
 
 
-def _without(mass: FloatArray, z: float) -> FloatArray:
+def _without(mass: FloatArray, z: float, edges: FloatArray = _EDGES) -> FloatArray:
     """The mass below *z*; of the cell that holds z, its share."""
-    return np.asarray(mass * np.clip((z - _EDGES[:-1]) / np.diff(_EDGES), 0.0, 1.0))
+    return np.asarray(mass * np.clip((z - edges[:-1]) / np.diff(edges), 0.0, 1.0))
 
 
-def _crossing(tails: FloatArray, probability: float) -> float:
+def _crossing(tails: FloatArray, probability: float, edges: FloatArray = _EDGES) -> float:
     """The edge, interpolated, whose tail is *probability*."""
     if probability >= tails[0]:
-        return 0.0
+        return float(edges[0])
     falling = np.log(np.maximum(tails[::-1], 1e-300))
-    return float(np.interp(np.log(max(probability, 1e-300)), falling, _EDGES[::-1]))
+    return float(np.interp(np.log(max(probability, 1e-300)), falling, edges[::-1]))
 
 
 def chance_of_showing(

@@ -88,6 +88,8 @@ def comparison(
         else "better",
         better=None if delta is None else sign * delta,
         worse=None if delta is None else sign * delta,
+        size_better=None if delta is None else sign * delta,
+        size_worse=None if delta is None else sign * delta,
         low=ends[0],
         high=None if lost else ends[1],
         same=bool(equivalent) and not missing,

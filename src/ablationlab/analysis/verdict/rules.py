@@ -69,9 +69,9 @@ def claim_of(comparison: Comparison) -> Answer:
     if cost is None or comparison.at_grid_rates:
         return Answer.UNDECIDED
     least = smallest - cost.slack
-    if comparison.outcome == "worse" and cost.worse is not None and cost.worse >= least:
+    if comparison.outcome == "worse" and cost.size_worse is not None and cost.size_worse >= least:
         return Answer.WORSE
-    if comparison.outcome == "better" and cost.better is not None and -cost.better >= least:
+    if comparison.outcome == "better" and cost.size_better is not None and -cost.size_better >= least:
         return Answer.BETTER
     return Answer.SAME if cost.same else Answer.UNDECIDED
 
