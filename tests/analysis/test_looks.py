@@ -165,3 +165,19 @@ def test_the_verdict_names_the_look_that_can_help():
         verdict = decide(analyze(dataset(values, (LOSS,), design=design, look=1)))
         # A gain lacks its guard of failures alone, which eight seeds cannot close; a loss lacks nothing.
         assert verdict.next_look == expected
+
+
+def test_a_difference_keeps_the_direction_in_which_it_was_shown():
+    """Four clear losses of cost, then eight that turn the mean: neither is shown again, and *worse* never was."""
+    base = 2.0 + 0.05 * np.sin(np.arange(12))
+    costs = np.array([-0.050, -0.049, -0.051, -0.050, 0.30, -0.1, 0.25, 0.05, 0.28, -0.02, 0.2, 0.1])
+    for sign, shown in ((1.0, "better"), (-1.0, "worse")):
+        found = []
+        for look, n in enumerate(LOOKS, start=1):
+            values = {"none": base[:n], "v0": (base + sign * costs)[:n]}
+            made = dataset(
+                {"validation_loss": values}, (LOSS,), design=Design(looks=LOOKS, spending="pocock"), look=look
+            )
+            found.append(primaries(analyze(made))[0])
+        assert [comparison.outcome for comparison in found] == [shown] * 3
+        assert sign * found[-1].delta > 0

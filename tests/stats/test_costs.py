@@ -359,3 +359,12 @@ def test_constant_costs_are_as_large_as_they_are_where_the_sign_test_may_say_so(
     (way,) = costs.ways
     assert costs.size(way, 0.5**5) == -1.0
     assert costs.size(way, 0.5**6) == math.inf
+
+
+@given(samples(), st.floats(0, 3), st.floats(0, 3))
+def test_a_size_holds_whatever_the_doubt_hides(values, below, above):
+    """The true costs lie between *below* less and *above* more: a gain as large as the smallest effect stays one."""
+    doubted, clean = counted(values, doubt=Doubt(below, above)), counted(values)
+    for ours, theirs, off in ((doubted, clean, above), (doubted.mirrored, clean.mirrored, below)):
+        for ways in zip(ours.ways, theirs.ways, strict=True):
+            assert ours.size(ways[0]) == pytest.approx(theirs.size(ways[1]) + off)

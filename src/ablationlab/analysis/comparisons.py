@@ -448,10 +448,10 @@ def _beyond(pairs: Pairs, transform: Transform, doubt: Doubt) -> Pairs:
     ]
 
 
-def _sure_effect(criterion: Criterion, doubt: Doubt) -> float | None:
-    """The smallest effect, less what may be doubted: equivalence is to hold whatever the doubt hides."""
+def _sure_effect(criterion: Criterion, doubt: Doubt) -> tuple[float, float] | None:
+    """Within these bounds a difference is less than the smallest effect, whatever the doubt hides."""
     effect = criterion.smallest_effect
-    return None if effect is None or effect <= doubt.larger else effect - doubt.larger
+    return None if effect is None or effect <= doubt.larger else (doubt.below - effect, effect - doubt.above)
 
 
 def _computed(

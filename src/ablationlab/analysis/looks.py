@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from ablationlab.analysis.costs import costs_of, interval_at, sharing, with_claims
 from ablationlab.analysis.dataset import Dataset
@@ -88,7 +88,8 @@ def at_look(dataset: Dataset, comparison: Comparison, shared: Shared) -> Compari
         same &= any(
             costs.same(comparison.smallest_effect, alpha=level) for costs, level in zip(so_far, one_sided, strict=False)
         )
-        changed = {"low": low, "high": high, "same": same} | _sizes(comparison, so_far, looks)
+        claim = _claim(so_far, looks) or comparison.cost.claim
+        changed = {"low": low, "high": high, "same": same, "claim": claim} | _sizes(comparison, so_far, looks)
         comparison = comparison.model_copy(update={"cost": comparison.cost.model_copy(update=changed)})
     return comparison.model_copy(
         update={
@@ -120,6 +121,17 @@ def deciding_at_look(dataset: Dataset, comparison: Comparison, shared: Shared) -
     low, high = _in_all([(interval.low, interval.high) for interval in found])
     interval = Interval(INTERVAL, level, last.estimate, low, high, last.n, exact=True, status=last.status)
     return comparison.model_copy(update={"deciding": interval})
+
+
+def _claim(so_far: Sequence[Costs], looks: Looks) -> Literal["better", "worse"] | None:
+    """That of the look which the sequential p-value is of: a difference keeps the direction in which it was shown."""
+    shown: list[tuple[float, Literal["better", "worse"]]] = []
+    for number, costs in enumerate(so_far):
+        better, worse = costs.p_better(), costs.mirrored.p_better()
+        if better != worse:
+            alone = looks.p_value((*(None,) * number, min(better, worse)))
+            shown += [] if alone is None else [(alone, "better" if better < worse else "worse")]
+    return min(shown)[1] if shown else None
 
 
 def _sizes(comparison: Comparison, so_far: Sequence[Costs], looks: Looks) -> dict[str, float | None]:

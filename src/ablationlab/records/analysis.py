@@ -182,13 +182,14 @@ class Missing(StoredValue):
 class CostRecord(StoredValue):
     """What the variant costs by the claims that can be made (`stats.costs`); positive is worse.
 
-    *claim*: that for which they speak more. *better* and *worse*: the mean that each rests on. *size_better*, *size_worse*:
-    what is compared with the smallest effect: these means; at planned looks the farthest so far of one-sided bounds whose
-    levels are one half over all looks; null where the claim is out of reach. *low*, *high*: the interval at 1 - alpha, by its
-    own variance, lost runs counted; null where a claim is out of reach. *same*: two one-sided tests show it to lie within the
-    smallest effect. *lost*: seeds that the variant alone lost, *lost_by_reference* those of the reference; *far_out*: finite
-    runs that count as lost in the claim. *slack*: what two numbers may differ by and be equal. *kept_by*: seeds that would
-    show a guard's margin kept with 80 % power if the effect is as large as seen; null beyond ten times those at hand.
+    *claim*: that for which they speak more. *better* and *worse*: the mean that each rests on. *size_better*,
+    *size_worse*: what is compared with the smallest effect: these means less the doubt; at planned looks the farthest
+    so far of one-sided bounds whose levels are one half over all looks; null where the claim is out of reach. *low*,
+    *high*: the interval at 1 - alpha, by its own variance, lost runs counted; null where a claim is out of reach.
+    *same*: two one-sided tests show it to lie within the smallest effect. *lost*: seeds that the variant alone lost,
+    *lost_by_reference* those of the reference; *far_out*: finite runs that count as lost in the claim. *slack*: what
+    two numbers may differ by and be equal. *kept_by*: seeds that would show a guard's margin kept with 80 % power if
+    the effect is as large as seen; null beyond ten times those at hand.
     """
 
     claim: Literal["better", "worse"] | None

@@ -154,11 +154,12 @@ class Costs:
         return min(large, key=lambda way: self.size(way, level), default=mildest)
 
     def size(self, way: Counted, level: float = AT_SMALLEST) -> float:
-        """What is compared with the smallest effect: the upper bound at this one-sided level, at one half the mean."""
+        """What is compared with the smallest effect: the upper bound at this one-sided level, at one half the mean; whatever
+        the doubt hides."""
         if level == AT_SMALLEST:
-            return way.mean
+            return way.mean + self.doubt.above
         end = self.own._upper(way, 1 - 2 * level)
-        return math.inf if end is None else end - self.doubt.above
+        return math.inf if end is None else end
 
     def most(self, level: float) -> float | None:
         """The upper end of the two-sided interval of the cost; None where there is none."""

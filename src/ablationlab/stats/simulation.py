@@ -17,7 +17,7 @@ from scipy import special
 
 from ablationlab.stats import _bootstrap
 from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, complement
-from ablationlab.stats.effects import paired_tost
+from ablationlab.stats.effects import equivalence_bounds, paired_tost
 from ablationlab.stats.intervals import bootstrap_interval, paired_t_interval
 from ablationlab.stats.results import Equivalence, Interval, PValue
 from ablationlab.stats.significance import TESTS, paired_t_test
@@ -141,7 +141,12 @@ BRIEF_RESAMPLES: Final = 2_000
 
 
 def brief_inference(
-    deltas: Sequence[float], *, interval: str, test: str, alpha: float, smallest_effect: float | None
+    deltas: Sequence[float],
+    *,
+    interval: str,
+    test: str,
+    alpha: float,
+    smallest_effect: float | tuple[float, float] | None,
 ) -> BriefInference:
     """The numbers of `compare` for one interval and one test, without its caveats and checks: for many simulated studies.
 
@@ -164,12 +169,13 @@ def brief_inference(
         p = TESTS[test](deltas, BRIEF_RESAMPLES, rng)
     equivalence = None
     if smallest_effect is not None:
-        sides = ((-smallest_effect - mean) / error, (mean - smallest_effect) / error)
+        low, high = equivalence_bounds(smallest_effect)
+        sides = ((low - mean) / error, (mean - high) / error)
         lower, upper = (float(special.stdtr(n - 1, side)) for side in sides)
         reach = _t_quantile(n - 1, 1 - alpha) * error
         worst = max(lower, upper)
         equivalence = Equivalence(
-            (-smallest_effect, smallest_effect),
+            (low, high),
             alpha,
             worst,
             lower,
