@@ -109,6 +109,23 @@ def table(folder: Path) -> Results:
     return Results.open(folder)
 
 
+def interim(folder: Path) -> Results:
+    """Three of five seeds have ended."""
+    build(
+        folder,
+        study(variants=ARMS, criteria=[PRIMARY]),
+        outcomes=_losses({"layernorm": 0.2}),
+        only=lambda run: run.seed < 4,
+    )
+    return with_analysis(Results.open(folder), say=lambda text: None)
+
+
+def looks(folder: Path) -> Results:
+    """The first of two planned looks, after which the answer waits for the second."""
+    design = {"looks": [5, 10], "spending": "front-loaded"}
+    return _made(folder, seeds=list(range(1, 6)), design=design, outcomes=_losses({"layernorm": 0.03}, 0.02))
+
+
 KINDS: Mapping[str, Callable[[Path], Results]] = {
     "clean": clean,
     "undecided": undecided,
@@ -117,6 +134,8 @@ KINDS: Mapping[str, Callable[[Path], Results]] = {
     "regimes": regimes,
     "swept": maker.full,
     "not-measured": not_measured,
+    "interim": interim,
+    "looks": looks,
     "table": table,
     "unpaired": lambda folder: kinds.unpaired_study(folder, "disjoint"),
     "all-diverged": kinds.broken_study,

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rich.cells import cell_len
 from ablationlab.core.format import DASH, MINUS, plain
 from ablationlab.report.effects import TOO_CLOSE, Effect
 from ablationlab.report.forest import forest_html
+from ablationlab.report.notebook import StudyResults
 from ablationlab.report.slots import Slot, Statement, statements
 from ablationlab.report.study_report import StudyReport, study_report
 from ablationlab.report.tables.effects import effects_table, guard_table
@@ -31,7 +33,7 @@ def report_of(kind: str) -> StudyReport:
     results = made(kind)
     assert results.analysis is not None
     assert results.verdict is not None
-    return study_report(results, results.analysis, results.verdict)
+    return replace(study_report(results, results.analysis, results.verdict), folder=Path("results/made"))
 
 
 def printed(kind: str, width: int) -> str:
@@ -131,6 +133,12 @@ def test_better_is_left_in_the_forest_whichever_way_the_metric_points(kind):
         if row.answer is not None and row.drawn is not None and row.word.text in ("better", "worse"):
             assert (row.drawn[0] < 0) == (row.word.text == "better")
     assert "<script" not in forest_html(report_of(kind))
+
+
+def test_what_is_not_finished_is_no_inference_in_terminal_and_notebook():
+    for shown in (printed("interim", 80), StudyResults(made("interim"))._repr_html_()):
+        assert "Interim, not inference: 9 of 15 runs have ended." in shown
+    assert "Interim" not in printed("clean", 80) + StudyResults(made("clean"))._repr_html_()
 
 
 def test_each_clause_is_fixed_and_names_its_slots():

@@ -228,7 +228,8 @@ class StudyResults:
         from ablationlab.report.forest import forest_html
 
         head = f"<h3>{html_text(self.results.name)}</h3><p>{html_text(self.results.question)}</p>"
-        lines = [] if self._decided and not self.results.interim else [self._progress()]
+        lines = [] if self._decided else [self._progress()]
+        lines += [self.report.interim.text] if self._decided and self.report.interim is not None else []
         lines += [f"Mind: {problem}" for problem in self.problems]
         body = forest_html(self.report) if self._decided else f"<p>{html_text(self._without('analysis.json'))}</p>"
         return head + "".join(f"<p>{html_text(line)}</p>" for line in lines) + body

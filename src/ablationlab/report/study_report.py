@@ -46,7 +46,8 @@ class AnswerGroup:
 class StudyReport:
     """*effects*: every comparison. *answers*: those that the rules answered, by regime, the best first; registered ones
     alone where there are any. *contrasts*: other registered comparisons of the primary metric. *next_look*: seeds of the
-    planned look that an answer waits for. *sure*, *fair* and the rest are clauses.
+    planned look that an answer waits for. *interim*: not all planned runs have ended. *sure*, *fair* and the rest are
+    clauses.
     """
 
     name: str
@@ -68,6 +69,7 @@ class StudyReport:
     hypotheses: tuple[Statement, ...]
     deviations: tuple[Statement, ...]
     next_look: Slot | None = None
+    interim: Statement | None = None
 
     @cached_property
     def groups(self) -> tuple[AnswerGroup, ...]:
@@ -157,8 +159,15 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
             )
             for place, known in enumerate(analysis.deviations)
         ),
+        interim=_interim(results),
         next_look=None if verdict.next_look is None else _n(verdict.next_look, "verdict.json#/next_look"),
     )
+
+
+def _interim(results: Results | None) -> Statement | None:
+    if results is None or not results.interim:
+        return None
+    return Statement("sure.interim", {"ended": _n(results.ended), "planned": _n(len(results.runs))})
 
 
 def _by_estimate(row: Effect) -> tuple[bool, float]:

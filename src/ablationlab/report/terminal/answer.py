@@ -67,6 +67,8 @@ class AnswerView:
         yield from wrapped(self._head(), width)
         if report.question:
             yield from wrapped(Text(plain(report.question)), width)
+        if report.interim is not None:
+            yield from wrapped(Text(report.interim.text, style="bold"), width)
         if report.answers:
             yield Text()
             yield from self._forests(width)
