@@ -721,7 +721,7 @@ class Design(Frozen):
     is below it counts as decided too (0: never).
     """
 
-    looks: Annotated[tuple[Annotated[int, Field(ge=3)], ...], Field(min_length=2)]
+    looks: Annotated[tuple[Annotated[int, Field(ge=3, le=MOST_SEEDS)], ...], Field(min_length=2)]
     """Numbers of seeds after which the study is analyzed. One is all of `seeds`; larger ones are for `ablationlab extend`."""
     spending: Spending = "obrien-fleming"
     """How alpha is divided among the looks."""

@@ -183,7 +183,7 @@ def starter(
 
 
 def _design(seeds: int, later: Sequence[int]) -> str:
-    return _DESIGN.format(looks=_toml([seeds, *later])) if later else ""
+    return _DESIGN.format(looks=_toml([seeds, *later[later[0] == seeds :]])) if later else ""
 
 
 def _shares(variants: int, seeds: int, metric: str) -> bool:
