@@ -55,8 +55,8 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     """Results with their state and answers, then study files that have none."""
     files, places, closed = _found(folder)
     results = [(place, *_state(place)) for place in places]
-    unreadable = [_shown(place, folder) for place, state, _ in results if state == UNREADABLE]
-    unreadable += [f"{_shown(place, folder)} ({why})" for place, why in closed.items()]
+    closed |= {place: why for place, state, why in results if state == UNREADABLE}
+    unreadable = grouped((why, _shown(place, folder)) for place, why in closed.items())
     results = [found for found in results if found[1] != UNREADABLE]
     planned = {real_path(place) for place in places}
     waiting = []
@@ -81,8 +81,8 @@ def listing(folder: Path, width: int) -> Iterator[RenderableType]:
     if results:
         rows = [(_shown(place, folder), state, verdict) for place, state, verdict in results]
         yield Table.simple("Results", ["folder", "runs", "answers"], rows).terminal()
-    if unreadable:
-        yield Text(f"Unreadable: {', '.join(unreadable)}")
+    for why, names in unreadable.items():
+        yield Text(f"Unreadable: {', '.join(names)}: {why}")
     if waiting:
         if results:
             yield ""
