@@ -41,7 +41,7 @@ class Axis:
         ends = sorted((end for row in drawn for end in row if end is not None and math.isfinite(end)), key=abs)
         if not ends:
             return None
-        most = 2 * max(abs(ends[len(ends) // 2]), *(abs(estimate) for estimate, _, _ in drawn))
+        most = 3 * max(abs(ends[len(ends) // 2]), *(abs(estimate) for estimate, _, _ in drawn))
         reach = [0.0, *(min(max(end, -most), most) for end in ends)]
         reach += [side * row.smallest for row in effects if row.smallest for side in (-1, 1)]
         return cls(min(reach), max(reach)) if max(reach) > min(reach) else None

@@ -121,7 +121,8 @@ class AnswerView:
                 texts = (row.name, row.difference, row.interval, row.failed, row.word)
                 yield _line(texts, widths, picture.draw(row), row.style)
         if picture.shaded and (text := smallest_text(report.answers)):
-            yield Text(f"{f'shaded: smallest effect, {plain(text)}':>{width}}", style="dim")
+            end = sum(widths) + 2 * len(list(filter(None, widths))) + picture.width + 2
+            yield Text(f"{f'shaded: smallest effect, {plain(text)}':>{end}}", style="dim")
 
     def _smallest(self) -> float | None:
         known = {row.smallest for row in self.report.answers}
