@@ -24,7 +24,7 @@ from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
 from ablationlab.report.paper.programme import decided_in, drawn_in_forest
 from ablationlab.report.paper.study import StudyView
-from ablationlab.report.tables.answers import TONES
+from ablationlab.report.tables.effects import TONES
 
 if TYPE_CHECKING:
     import altair as alt

@@ -8,18 +8,13 @@ from typing import Final
 from ablationlab.core.format import count, part
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.verdict import Answer, Standing, VariantVerdict, Verdict
+from ablationlab.records.verdict import Standing, VariantVerdict, Verdict
 from ablationlab.report.effects import Effect, answer_flags, answers_of
 from ablationlab.report.slots import NOTHING
 from ablationlab.report.study_report import ORDER
-from ablationlab.report.table import Cell, Column, Table, Tone
+from ablationlab.report.table import Cell, Column, Table
+from ablationlab.report.tables.effects import TONES
 
-TONES: Final[dict[Answer, Tone]] = {
-    Answer.BETTER: "good",
-    Answer.MORE_STABLE: "good",
-    Answer.WORSE: "bad",
-    Answer.UNSTABLE: "bad",
-}
 #: More seeds than this are counted.
 MOST_SEEDS: Final = 3
 

@@ -38,7 +38,6 @@ PAPER = (
     "outcome",
     "equivalent",
 )
-TERMINAL = (*PAPER, "p", "caveats")
 PAGE = (*PAPER, "label", "family_size", "sensitive")
 
 _COLUMNS = (

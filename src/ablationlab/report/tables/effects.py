@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from ablationlab.core.format import DASH
+from ablationlab.records.verdict import Answer
 from ablationlab.report.effects import Effect
 from ablationlab.report.slots import Slot
 from ablationlab.report.table import Cell, Column, Table, Tone, Value
 
 #: The tone of an answer or an outcome, for the page.
-TONES: Final[dict[str, Tone]] = {"better": "good", "more stable": "good", "worse": "bad", "unstable": "bad"}
+TONES: Final[dict[Answer, Tone]] = {
+    Answer.BETTER: "good",
+    Answer.MORE_STABLE: "good",
+    Answer.WORSE: "bad",
+    Answer.UNSTABLE: "bad",
+}
 
 
 def effects_table(effects: Sequence[Effect], title: str = "Effects; difference = variant − reference.") -> Table:
@@ -38,13 +44,18 @@ def _row(row: Effect, several: bool) -> dict[Column, Cell | Value]:
         Column("level", "Level", "right", spare=True): _cell(row.level),
         Column("p_adjusted", "Adjusted p", "right", spare=True): _cell(row.p),
         Column("smallest_effect", printed=False): row.smallest,
-        Column("answer", "Answer"): Cell.of(row.word.value, row.word.text, tone=TONES.get(row.word.text, "")),
+        Column("answer", "Answer"): Cell.of(row.word.value, row.word.text, tone=_tone(row.word.text)),
         Column("advice", printed=False): row.advice.value,
         Column("guards", printed=False): "; ".join(f"{guard.name}: {guard.standing}" for guard in row.guards),
         Column("flags", "Flags", spare="below"): ", ".join(row.flags),
         Column("lacks", printed=False): ", ".join(row.lacks),
         Column("seeds_to_decide", printed=False): row.seeds.value,
     }
+
+
+def _tone(word: str) -> Tone:
+    """That of an outcome of a test too, where it is said in the words of an answer."""
+    return next((tone for answer, tone in TONES.items() if answer == word), "")
 
 
 def _cell(slot: Slot) -> Cell:
