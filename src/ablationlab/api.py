@@ -21,7 +21,7 @@ from ablationlab.report.table import html_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ablationlab.analysis.power import StudyPower
+    from ablationlab.analysis.study_power import StudyPower
     from ablationlab.report.notebook import StudyResults
     from ablationlab.report.table import Table
 
@@ -153,7 +153,7 @@ class StudyPlan(Found):
         return tuple(filter(None, (self.plan.study.question, plain(text))))
 
     def tables(self) -> tuple[Table, ...]:
-        from ablationlab.report.terminal.study import arm_table
+        from ablationlab.report.terminal.planned import arm_table
 
         return (arm_table(self.plan),)
 
@@ -185,7 +185,7 @@ class SeedsNeeded(Found):
         return tuple(self.power.notes)
 
     def tables(self) -> tuple[Table, ...]:
-        from ablationlab.report.terminal.power import power_table
+        from ablationlab.report.terminal.can_show import power_table
 
         return (power_table(self.power),) if self.power.rows else ()
 

@@ -14,7 +14,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.interactions import crossing_of, with_bounds
 from ablationlab.core.errors import StudyError
 from ablationlab.records.analysis import SeedValue
-from ablationlab.report.tables.study import interaction_table
+from ablationlab.report.tables.factors import interaction_table
 from ablationlab.stats import adjust, paired_t_interval
 from ablationlab.stats.factorial import FactorialModel
 from ablationlab.study.load import parse_study

@@ -18,7 +18,7 @@ from ablationlab.records.evaluation import Evaluation, evaluation_path
 from ablationlab.records.results import Reader, Results
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.notebook import StudyResults
-from ablationlab.report.terminal.analysis import details_view
+from ablationlab.report.terminal.details import details_view
 from ablationlab.tasks import benchmarks, suite
 
 from .builder import HYPOTHESES, build, study

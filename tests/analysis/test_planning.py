@@ -11,7 +11,7 @@ from ablationlab.analysis import analyze, power_plans, read_results
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.plan import TwoStages
 from ablationlab.records.settings import Criterion
-from ablationlab.report.terminal.power import shown_table, shown_view
+from ablationlab.report.terminal.can_show import shown_table, shown_view
 from ablationlab.stats import (
     detectable_effect,
     items_needed,

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.power import power_plans
+from ablationlab.analysis.study_power import power_plans
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import instability, sweep_notes
 from ablationlab.core.errors import MismatchError, StudyError

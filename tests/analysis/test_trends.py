@@ -10,7 +10,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.trends import study_trend
 from ablationlab.core.errors import TableError
 from ablationlab.core.format import plain
-from ablationlab.report.terminal.analysis import _chance, trend_view
+from ablationlab.report.terminal.details import _chance, trend_view
 from ablationlab.stats.trend import trend
 
 from .builder import build, outcome, study

@@ -25,7 +25,8 @@ from ablationlab.report.notebook import StudyResults
 from ablationlab.report.table import Cell, Column, Table, latex, markdown
 from ablationlab.report.tables import write_tables
 from ablationlab.report.tables.comparisons import PAGE, comparison_table
-from ablationlab.report.tables.study import hash_table, rate_table, swept_table
+from ablationlab.report.tables.setup import hash_table
+from ablationlab.report.tables.sweeps import rate_table, swept_table
 from analysis.builder import build, seal_again, study
 from analysis.verdict.maker import comparison as made_comparison
 from report.maker import sweep

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab.analysis.verify import chain
 from ablationlab.core.errors import AblationLabError
-from ablationlab.report.chain import chain
 from ablationlab.report.live import Live
 from ablationlab.report.make import make_report
 from analysis.builder import build, study

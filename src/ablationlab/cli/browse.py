@@ -15,7 +15,7 @@ from ablationlab.core.errors import AblationLabError
 from ablationlab.core.paths import did_you_mean_beside, real_path, user_path
 
 if TYPE_CHECKING:
-    from ablationlab.report.terminal.analysis import Part
+    from ablationlab.report.terminal.details import Part
 
 Place = Annotated[Path, Parameter(help="A study file, a plan.lock, a results folder, or a study's bare name.")]
 

@@ -51,8 +51,8 @@ def replicate(
     from ablationlab.pipeline import write_report
     from ablationlab.records.results import Results
     from ablationlab.records.storage import ResultsFolder
-    from ablationlab.report.terminal.analysis import replication_view
     from ablationlab.report.terminal.catalog import library_view
+    from ablationlab.report.terminal.details import replication_view
     from ablationlab.study.load import load_study
 
     printer = Printer()

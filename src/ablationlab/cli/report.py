@@ -134,7 +134,7 @@ def verify(
     not part of the study are listed as unknown; no number comes from them, so the chain holds. Exit code 1 if a file
     differs or is missing.
     """
-    from ablationlab.report.chain import chain
+    from ablationlab.analysis.verify import chain
     from ablationlab.study.places import find_results
 
     printer = Printer()

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.power import POWER, PlannedPower, StudyPower
+from ablationlab.analysis.study_power import POWER, PlannedPower, StudyPower
 from ablationlab.core.format import DASH, count, duration, fixed, number, percent, plain, setting, several
 from ablationlab.core.grouping import grouped
 from ablationlab.records.settings import DEFAULT_REGIME, Study

@@ -25,18 +25,12 @@ from ablationlab.report.table import Table
 from ablationlab.report.tables.answers import hypothesis_table
 from ablationlab.report.tables.comparisons import item_table, text_table
 from ablationlab.report.tables.effects import effects_table, guard_table
+from ablationlab.report.tables.factors import factor_table, interaction_table, simple_table
+from ablationlab.report.tables.failures import stability_table
+from ablationlab.report.tables.noise import noise_table
 from ablationlab.report.tables.readings import reading_table
-from ablationlab.report.tables.study import (
-    direction_table,
-    factor_table,
-    figure_table,
-    interaction_table,
-    noise_table,
-    rate_table,
-    simple_table,
-    stability_table,
-    sweep_table,
-)
+from ablationlab.report.tables.replication import direction_table, figure_table
+from ablationlab.report.tables.sweeps import rate_table, sweep_table
 from ablationlab.report.tables.tasks import arm_name, task_table
 from ablationlab.stats.results import TrendPrediction
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab.analysis.verify import chain
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import part
 from ablationlab.records.energy import Energy, EnergyReading
@@ -21,7 +22,6 @@ from ablationlab.records.settings import UsedCode
 from ablationlab.records.storage import sha256_file
 from ablationlab.records.table_curves import TABLE_CURVES
 from ablationlab.records.verdict import Advice, Answer, Verdict
-from ablationlab.report.chain import chain
 from ablationlab.report.live import Live
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.notebook import load_results
