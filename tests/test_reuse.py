@@ -432,4 +432,4 @@ def test_the_plan_shows_what_is_reused_and_verify_follows_it(corpus, old, tmp_pa
     assert code == 0
     assert "reused (2)" in printed
     code, printed, _ = run_here("verify", tmp_path / "new", folder=tmp_path)
-    assert (code, "on which 2 studies rest by now" in " ".join(printed.split())) == (0, True)
+    assert (code, "studies on them 2" in " ".join(printed.split())) == (0, True)

@@ -199,7 +199,7 @@ def test_a_plan_whose_rates_do_not_follow_from_its_stages_is_found(whole, tmp_pa
     plan["plan_hash"] = Plan.seal(plan)
     path.write_text(json.dumps(plan))
     link = next(link for link in chain(tmp_path / "chosen") if link.file == "calibration/sweep")
-    assert (link.state, link.text) == ("differs", "its records give other rates than plan.lock has")
+    assert (link.state, link.code) == ("differs", "other-rates")
 
 
 def test_what_was_found_is_no_part_of_the_hashes_and_a_stage_of_another_study_is_refused(study_table, whole):

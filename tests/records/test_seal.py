@@ -264,7 +264,7 @@ def test_a_plan_that_cannot_be_read_is_named_with_the_reason(folder, make, words
         make_report(folder, say=lambda text: None)
     (link,) = chain(folder)
     assert (link.file, link.state) == ("plan.lock", "differs")
-    assert words in link.text
+    assert words in link.told["why"]
 
 
 @pytest.mark.parametrize("verb", ["status", "plan", "run"])
