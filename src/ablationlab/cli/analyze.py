@@ -319,12 +319,13 @@ def power(
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans
     from ablationlab.pipeline import metrics_at, open_study
-    from ablationlab.report.terminal.can_show import power_view
+    from ablationlab.report.terminal.can_show import notes_of, shown_view
     from ablationlab.study.places import find_results
 
     resolved, results = open_study(study, overrides=set_ or ())
     spread = compute(_pilot(find_results(pilot))) if pilot is not None else None
-    Printer().parts(*power_view(power_plans(resolved, spread, sd, discordance, metrics_at(resolved, results))))
+    found = power_plans(resolved, spread, sd, discordance, metrics_at(resolved, results))
+    Printer().parts(*shown_view(found), *(statement.text for statement in notes_of(found)))
     return 0
 
 

@@ -171,7 +171,7 @@ def _show_calibration(printer: Printer, study: Study, results: ResultsFolder) ->
         from ablationlab.analysis import power_plans
         from ablationlab.report.terminal.can_show import shown_view, stages_table
 
-        printer.parts(stages_table(study).terminal(), *shown_view(power_plans(study), None))
+        printer.parts(stages_table(study).terminal(), *shown_view(power_plans(study)))
     for name in calibrated_regimes(study):
         asked, tries = calibration_tries(study, results, name)
         printer.text(calibration_line(name, asked))
