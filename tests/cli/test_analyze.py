@@ -29,7 +29,7 @@ def test_analyze_prints_a_table_and_writes_both_files(command, tmp_path):
     before = (tmp_path / "r/analysis.json").read_bytes()
     code, printed, _ = command("analyze", "r", "--all")
     assert code == 0
-    for words in ("layernorm − none", "adjusted p", "Guards", "Stability."):
+    for words in ("layernorm − none", "adjusted p", "Guards", "Failures"):
         assert words in printed
     assert (tmp_path / "r/analysis.json").read_bytes() == before
 
@@ -54,8 +54,7 @@ def test_analyze_shows_diverged_and_missing_runs(command, tmp_path):
     assert "8 of 10 runs ended · 1 diverged" in printed
     assert "missing runs · diverged runs" in printed
     code, printed, _ = command("analyze", "r", "--all")
-    assert "1 run diverged: default-none-s2" in printed
-    assert "2 of 10 planned runs have no result" in printed
+    assert "runs default-none-s2" in " ".join(printed.split())
 
 
 def test_analyze_of_a_tampered_plan_is_labelled_everywhere(command, tmp_path):
@@ -160,7 +159,7 @@ def test_compare_reads_real_lm_eval_samples(command, tmp_path):
     assert ItemComparison.read(tmp_path / "o/comparison.json").variant == "layernorm"
     code, printed, _ = command("compare", FIXTURE / "none/seed-1", FIXTURE / "layernorm/seed-1")
     assert code == 0
-    assert "not for models that are trained with other seeds" in printed
+    assert "too few seeds" in printed
 
 
 def test_compare_answers_mistakes(command, tmp_path):

@@ -432,7 +432,7 @@ def trend(
     prediction assumes that the trend continues as a straight line.
     """
     from ablationlab.analysis.trends import study_trend
-    from ablationlab.report.terminal.details import trend_view
+    from ablationlab.report.terminal.trend import trend_view
     from ablationlab.study.places import find_results
 
     found = study_trend(

@@ -427,7 +427,7 @@ def probes(
     from ablationlab.records.seal import check_sealed
     from ablationlab.records.storage import RunFolder
     from ablationlab.report.terminal.catalog import probes_table
-    from ablationlab.report.terminal.details import run_probes_view
+    from ablationlab.report.terminal.run import run_probes_view
 
     printer = Printer()
     if run is None:

@@ -10,12 +10,11 @@ from ablationlab.analysis.wording import difference_of
 from ablationlab.core.format import (
     DASH,
     Difference,
-    count,
     difference,
     level,
     p_value,
 )
-from ablationlab.records.analysis import Analysis, InteractionContrast, Interactions
+from ablationlab.records.analysis import Analysis, Interactions
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.table import Cell, Cells, Column, Table
 
@@ -42,7 +41,8 @@ def interaction_table(interactions: Interactions) -> Table:
     contrasts = interactions.contrasts
     variants = any(contrast.variant for contrast in contrasts)
     labels = any(contrast.label == "registered" for contrast in contrasts)
-    notes = any(map(_seeds_used, contrasts))
+    odd = any(contrast.status != "ok" for contrast in contrasts)
+    fewer = any(contrast.n < contrast.planned for contrast in contrasts)
     rows: list[Cells] = []
     for contrast in contrasts:
         steps = zip(
@@ -58,11 +58,12 @@ def interaction_table(interactions: Interactions) -> Table:
                 Column("of", "Of"): what,
                 Column("label", "Label", printed=labels): contrast.label,
                 Column("n", "n", "right"): contrast.n,
+                Column("planned", "Planned", "right", printed=fewer): contrast.planned,
                 Column("estimate", "Estimate", "right"): Cell.of(contrast.estimate, shown.delta),
                 Column("low", "Interval", "right", below=True): Cell.of(low, shown.interval),
                 Column("high", printed=False): high,
                 Column("p_adjusted", "Adjusted p", "right"): Cell.of(contrast.p_adjusted, p_value),
-                Column("note", "Note", printed=notes): _seeds_used(contrast),
+                Column("status", "Status", printed=odd): contrast.status.replace("-", " "),
             }
         )
     title, about = "Main effects and interactions (differences of differences).", wording.effect_intervals(interactions)
@@ -106,16 +107,6 @@ def _alias_note(interactions: Interactions) -> str:
 
 def _settings_of(keys: Sequence[str]) -> str:
     return " × ".join(key.rpartition(".")[2] for key in keys)
-
-
-def _seeds_used(contrast: InteractionContrast) -> str:
-    """What to know about a contrast; nothing where every seed counts."""
-    if contrast.status == "grid-rates":
-        return "not tested: a cell that it needs has no fitted best rate"
-    if not contrast.n:
-        return "no seed has a value in every cell that it needs"
-    fewer = f"{count(contrast.n)} of {count(contrast.planned)} seeds have every cell"
-    return wording.no_number(contrast.status, contrast.n) or (fewer if contrast.n < contrast.planned else "")
 
 
 def _estimate(shown: Difference) -> str:

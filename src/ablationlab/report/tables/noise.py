@@ -47,7 +47,6 @@ def noise_table(noise: Sequence[NoiseSources], metric: str | None = None) -> Tab
                 Column(f"{name}_high", printed=False): Cell.of(None if part is None else part.high),
                 Column(f"{name}_share", "Share", "right"): Cell.of(None if part is None else part.share, percent),
             }
-        note = f"{sources.missing} runs are missing" if sources.missing else ""
-        rows.append({**row, Column("note", "Note", printed=gaps): Cell.of(note)})
+        rows.append({**row, Column("missing", "Missing", "right", printed=gaps): Cell.of(sources.missing)})
     title = "Where the noise comes from: standard deviations by source, over every combination of seeds"
     return Table.of("noise", title, rows)

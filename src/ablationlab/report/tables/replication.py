@@ -88,10 +88,11 @@ def direction_table(
                 Column("p_adjusted", "Adjusted p", "right"): Cell.of(
                     None if comparison is None else comparison.p_adjusted, p_value
                 ),
+                Column("reason", "Reason", printed=not reasons): direction.reason.replace("-", " "),
                 Column("outcome", "Transfers"): Cell.of(
                     direction.outcome, outcome, tone=_TRANSFERS.get(direction.outcome, "")
                 ),
             }
         )
-    title = f"Published signs ({replication.title}) beside ours, decided by the corrected test of the analysis."
+    title = f"Published signs ({replication.title}) beside ours."
     return Table.of("replication_directions", title, rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ablationlab.analysis import wording
 from ablationlab.core.format import (
@@ -19,9 +18,6 @@ from ablationlab.records.analysis import SweepAnalysis
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
 from ablationlab.report.table import Cell, Cells, Column, Table
-
-#: Sources of variance in words.
-NOISE: Final = {"init": "initial weights", "data": "data order", "dropout": "dropout", "rest": "all else"}
 
 
 def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
@@ -48,13 +44,13 @@ def rate_table(sweep: SweepAnalysis) -> Table:
     best, select = {chosen.variant: chosen for chosen in sweep.best}, bool(sweep.best)
     if sweep.stages == 2:
         return _found_table(sweep)
-    notes = any(wording.about_rate(sweep, chosen) for chosen in sweep.best)
+    missing = any(chosen.missing for chosen in sweep.best)
     rows: list[Cells] = []
     for summary in sweep.summaries:
         chosen = best.get(summary.variant)
         shown = difference(summary.mean, summary.low, summary.high, sign=False)
         known = chosen is not None and chosen.lr is not None
-        edge = "edge of the sweep" if chosen is not None and chosen.edge and known else ""
+        edge = "edge" if chosen is not None and chosen.edge and known else ""
         loss = None if chosen is None else chosen.mean_loss
         rows.append(
             {
@@ -68,7 +64,9 @@ def rate_table(sweep: SweepAnalysis) -> Table:
                 Column("mean_loss", "Mean loss", "right", printed=select): Cell.of(loss, number(loss, 4)),
                 Column("chosen_on", "Chosen on seeds", printed=select): ranges(chosen.chosen_on) if chosen else "",
                 Column("judged_on", "Judged on seeds", printed=select): ranges(chosen.judged_on) if chosen else "",
-                Column("why", "Note", printed=notes): wording.about_rate(sweep, chosen) if chosen else "",
+                Column("missing", "No loss at", printed=missing): ", ".join(map(setting, chosen.missing))
+                if chosen
+                else "",
             }
         )
     chosen_too = ", and the rate of the sweep that was chosen for each variant" if select else ""
@@ -80,14 +78,13 @@ def _found_table(sweep: SweepAnalysis) -> Table:
     rows: list[Cells] = [
         {
             Column("variant", "Variant"): Cell.name(chosen.variant),
-            Column("lr", "Rate", "right"): Cell.of(chosen.lr, setting),
+            Column("lr", "Rate", "right"): Cell.of(chosen.lr, setting, note="edge" if chosen.edge else ""),
             Column("second", sweep.second or "", "right", printed=sweep.second is not None): Cell.of(
                 minima[chosen.variant].second, setting
             ),
             Column("doubt", "Doubt", "right"): Cell.of(minima[chosen.variant].doubt or None, number),
             Column("chosen_on", "Found on seeds"): ranges(chosen.chosen_on),
             Column("judged_on", "Judged on seeds"): ranges(chosen.judged_on),
-            Column("why", "Note", printed=any(rate.edge for rate in sweep.best)): wording.about_rate(sweep, chosen),
         }
         for chosen in sweep.best
     ]

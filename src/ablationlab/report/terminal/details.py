@@ -1,38 +1,31 @@
-"""What a terminal shows behind an answer: its tables; and items, trends, a replication, the probes of a run."""
+"""What a terminal shows behind an answer: its tables; and two sets of answers, item by item."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from statistics import fmean
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Literal
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis import wording
-from ablationlab.analysis.trends import Scale, StudyTrend
-from ablationlab.core.format import DASH, count, difference, number, p_clause, percent, plain
-from ablationlab.core.grouping import grouped
-from ablationlab.instrument.replication import Replication, words
-from ablationlab.records.analysis import ItemComparison
-from ablationlab.records.metrics import metric_name
-from ablationlab.records.probes import ProbeLine, failures
+from ablationlab.core.format import DASH
+from ablationlab.records.analysis import Analysis, ItemComparison
 from ablationlab.records.results import Results
-from ablationlab.report.layout import Paragraphs
+from ablationlab.report.slots import Statement
 from ablationlab.report.study_report import StudyReport
 from ablationlab.report.table import Table
 from ablationlab.report.tables.answers import hypothesis_table
+from ablationlab.report.tables.codes import caveat_table, deviation_table, item_caveat_table, note_table
 from ablationlab.report.tables.comparisons import item_table, text_table
 from ablationlab.report.tables.effects import effects_table, guard_table
 from ablationlab.report.tables.factors import factor_table, interaction_table, simple_table
 from ablationlab.report.tables.failures import stability_table
+from ablationlab.report.tables.means import probe_table, score_table
 from ablationlab.report.tables.noise import noise_table
 from ablationlab.report.tables.readings import reading_table
-from ablationlab.report.tables.replication import direction_table, figure_table
 from ablationlab.report.tables.sweeps import rate_table, sweep_table
-from ablationlab.report.tables.tasks import arm_name, task_table
-from ablationlab.stats.results import TrendPrediction
+from ablationlab.report.tables.tasks import task_table
 
 #: What `show` opens of a study.
 Part = Literal["guards", "tasks", "probes", "rates", "all"]
@@ -48,10 +41,8 @@ def details_view(results: Results, report: StudyReport, parts: Collection[Part])
     if {"rates", "all"} & set(parts):
         tables += _rate_tables(results)
     if {"tasks", "all"} & set(parts):
-        tables += [
-            task_table(results).without("sensitive", "meaning", "templates", "spread", "hash"),
-            score_table(results),
-        ]
+        tasks = task_table(results).without("sensitive", "meaning", "templates", "spread", "hash")
+        tables += [_bare("Tasks", tasks), score_table(results)]
     if {"probes", "all"} & set(parts):
         tables.append(probe_table(results))
     shown = [table for table in tables if table is not None and table.rows]
@@ -59,44 +50,48 @@ def details_view(results: Results, report: StudyReport, parts: Collection[Part])
         yield ""
         yield table.terminal()
     if not shown:
-        yield Text("Nothing was recorded for that.")
+        yield Text(Statement("more.nothing").text)
 
 
 def _every_table(results: Results, report: StudyReport) -> list[Table | None]:
     analysis, verdict = results.analysis, results.verdict
     assert analysis is not None
     assert verdict is not None
-    crossed, scores = analysis.interactions, analysis.evaluation
+    crossed, scores, readings = analysis.interactions, analysis.evaluation, analysis.readings
     return [
         effects_table(report.effects),
         hypothesis_table(verdict),
-        stability_table(analysis),
-        text_table(analysis),
+        _failures(analysis),
+        _bare("Validation loss over seeds and text", text_table(analysis)),
         None
-        if analysis.readings is None
-        else reading_table(analysis.readings, len(analysis.regimes), analysis.comparisons),
+        if readings is None
+        else _bare("At another budget", reading_table(readings, len(analysis.regimes), analysis.comparisons)),
         factor_table(analysis, crossed) if crossed is not None and crossed.cells else None,
-        None if crossed is None else interaction_table(crossed),
-        simple_table(analysis),
-        noise_table(analysis.noise, analysis.primary),
-        clause_table("Deviations from the registration", [wording.deviation(known) for known in analysis.deviations]),
-        clause_table("Scores of tasks", map(wording.evaluation_note, () if scores is None else scores.notes)),
-        clause_table("Mind", dict.fromkeys(wording.caveat(c) for it in analysis.comparisons for c in it.caveats)),
+        None if crossed is None else _bare("Main effects and interactions", interaction_table(crossed)),
+        _bare("Simple effects", simple_table(analysis)),
+        _bare("Noise by source", noise_table(analysis.noise, analysis.primary)),
+        deviation_table(analysis),
+        note_table(() if scores is None else scores.notes),
+        caveat_table(analysis.comparisons),
     ]
+
+
+def _failures(analysis: Analysis) -> Table | None:
+    table = _bare("Failures", stability_table(analysis))
+    contradicted = analysis.stability is not None and any(gain.contradicted for gain in analysis.stability.gains)
+    return replace(table, note=Statement("more.contradicted").text) if table is not None and contradicted else table
+
+
+def _bare(title: str, table: Table | None) -> Table | None:
+    """A table without what the page says around it."""
+    return None if table is None else replace(table, title=title, about="", note="")
 
 
 def _rate_tables(results: Results) -> list[Table | None]:
     sweep = None if results.analysis is None else results.analysis.sweep
     if sweep is None or results.analysis is None:
         return []
-    notes = clause_table("Learning rates", wording.sweep_notes(sweep))
-    return [sweep_table(sweep, results.analysis.variants), rate_table(sweep), notes]
-
-
-def clause_table(title: str, clauses: Iterable[str]) -> Table | None:
-    """Clauses, one per row."""
-    rows = [(plain(clause),) for clause in clauses]
-    return Table.simple(title, [""], rows) if rows else None
+    return [sweep_table(sweep, results.analysis.variants), _bare("Rates", rate_table(sweep))]
 
 
 def items_view(items: ItemComparison) -> Iterator[RenderableType]:
@@ -108,142 +103,8 @@ def items_view(items: ItemComparison) -> Iterator[RenderableType]:
         if all(row[place].text in ("", DASH) for row in table.rows)
     ]
     # With one run per arm, McNemar's p is the p.
-    yield table.without(*empty, *(["McNemar p"] if len(items.seeds) == 1 else [])).terminal()
-    caveats = [*(caveat for task in items.tasks for caveat in task.caveats), *items.caveats]
-    texts = [wording.caveat(caveat) for caveat in caveats]
-    if texts:
-        yield _lines("Mind", list(dict.fromkeys(texts)))
-
-
-def _lines(title: str, lines: Sequence[str]) -> Paragraphs:
-    return Paragraphs(title, [plain(line) for line in lines])
-
-
-#: What the size of a study is, as the head of a column.
-_SCALES: Mapping[Scale, str] = {"parameters": "parameters", "tokens": "tokens", "matmul_flops": "FLOPs"}
-
-
-def trend_view(trend: StudyTrend) -> Iterator[RenderableType]:
-    """The effect of each study by size, the trend per factor of ten, and the prediction."""
-    first, fit = trend.studies[0].comparison, trend.fit
-    heads = [_SCALES[trend.scale], "pairs", "Δ", f"{percent(fit.level)} interval"]
-    rows = []
-    for study in trend.studies:
-        shown = study.comparison.intervals["paired-t"]
-        text = difference(shown.estimate, shown.low, shown.high)
-        rows.append([study.study, count(int(study.size)), count(study.comparison.n), text.text, text.range])
-    slope = difference(fit.slope, fit.low, fit.high)
-    rows.append(["per factor of ten", "", "", slope.text, slope.range])
-    if fit.prediction is not None:
-        at = difference(fit.prediction.estimate, fit.prediction.low, fit.prediction.high)
-        rows.append(["predicted", count(int(fit.prediction.size)), "", at.text, at.range])
-    title = f"{first.metric}, {first.variant} − {first.reference}, over {_SCALES[trend.scale]}"
-    yield Table.simple(title, ["study", *heads], rows, heads).terminal()
-    yield Text(
-        f"Trend {p_clause(fit.p)} (t, {count(fit.degrees_of_freedom)} degrees of freedom). "
-        f"SD between studies beyond the trend: {number(fit.between_sd)}."
-    )
-    if fit.prediction is not None:
-        yield Text(
-            f"The sign seen at the largest size holds at {count(int(fit.prediction.size))} with probability "
-            f"{_chance(fit.prediction.sign_holds)}, if the effect stays linear in log size."
-        )
-        yield from map(Text, _beyond(trend, fit.prediction))
-
-
-def _chance(probability: float) -> str:
-    """A probability that is estimated is never said to be 0 or 1."""
-    if probability < 0.01:
-        return f"below {percent(0.01)}"
-    return f"above {percent(0.99)}" if probability > 0.99 else percent(probability)
-
-
-def _beyond(found: StudyTrend, predicted: TrendPrediction) -> Iterator[str]:
-    """What to mind of a prediction outside the sizes that were studied."""
-    sizes = [study.size for study in found.studies]
-    low, high = min(sizes), max(sizes)
-    if low <= predicted.size <= high:
-        return
-    apart = predicted.size / high if predicted.size > high else low / predicted.size
-    edge = "largest" if predicted.size > high else "smallest"
-    yield f"That is a factor of {number(apart)} from the {edge} size here; the sizes themselves span {number(high / low)}."
-    effects = [study.comparison.intervals["paired-t"].estimate or 0.0 for study in found.studies]
-    if predicted.estimate and all(effect * predicted.estimate < 0 for effect in effects):
-        yield (
-            "No study has the predicted sign: the line crosses zero between the sizes here and there. An effect that only "
-            "shrinks towards zero looks the same, so this is no evidence of the opposite effect."
-        )
-
-
-# --- evaluation -----------------------------------------------------------------------------------------------
-
-
-def score_table(results: Results) -> Table:
-    """Every run-level metric that an evaluation measured, as means over seeds."""
-    arms = grouped((arm_name(run), run.evaluation) for run in results.runs if run.evaluation is not None)
-    metrics = dict.fromkeys(name for members in arms.values() for evaluation in members for name in evaluation.metrics)
-    rows = []
-    for metric in metrics:
-        means = [_mean([evaluation.metrics.get(metric) for evaluation in members]) for members in arms.values()]
-        if any(mean is not None for mean in means):
-            rows.append((metric_name(metric), *(number(mean, 4) for mean in means)))
-    return Table.simple("Means over seeds", ["metric", *arms], rows, arms)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
-# --- replication ----------------------------------------------------------------------------------------------
-
-
-def replication_view(replication: Replication, folder: Path) -> Iterator[RenderableType]:
-    """Published, ours, the difference with its interval, and what follows."""
-    yield f"{replication.title}\n{replication.source.citation} ({replication.source.date})\n{replication.about}"
-    yield from words.warnings(replication)
-    for regime in dict.fromkeys(figure.regime for figure in replication.figures):
-        figures = [figure for figure in replication.figures if figure.regime == regime]
-        yield figure_table(replication, figures, words.figures_title(figures, regime)).terminal()
-    if replication.directions:
-        yield direction_table(replication, reasons=True).terminal()
-    yield "\n".join(f"- {text}" for text in words.conclusions(replication))
-    yield f"Written to {folder / 'replication.json'}"
-
-
-# --- probes ---------------------------------------------------------------------------------------------------
-
-
-def probe_table(results: Results) -> Table:
-    """Scalars of every arm when they were last measured, as means over seeds."""
-    values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
-    runs = [(run, run.probe_table().rows) for run in results.compared if run.done]
-    for run, rows in runs:
-        last = {(probe, row.measure, row.group or ""): row.value for _, probe, row in rows if row.at is None}
-        for name, value in last.items():
-            values.setdefault(name, {}).setdefault(arm_name(run), []).append(value)
-    arms = dict.fromkeys(arm_name(run) for run, rows in runs if rows)
-    cells = [(*name, *(number(_mean(by_arm.get(arm, [])), 4) for arm in arms)) for name, by_arm in values.items()]
-    return Table.simple("Probes, last measured; means over seeds", ["probe", "measure", "of", *arms], cells, arms)
-
-
-def run_probes_view(title: str, lines: Sequence[ProbeLine]) -> Iterator[RenderableType]:
-    """Every scalar of a run when it was first, halfway and last measured; distributions are in the files."""
-    rows: list[tuple[str, ...]] = []
-    for probe in dict.fromkeys(line.probe for line in lines):
-        mine = [line for line in lines if line.probe == probe and line.error is None]
-        if not mine:
-            continue
-        values: dict[tuple[str, str], list[str]] = {}
-        for line in (mine[0], mine[len(mine) // 2], mine[-1]):
-            for row in line.rows:
-                if row.at is None:
-                    values.setdefault((row.measure, row.group or ""), []).append(number(row.value, 4))
-        rows += [(probe, measure, group, *texts) for (measure, group), texts in values.items()]
-    if rows:
-        steps = [line.step for line in lines]
-        heads = ["first", "halfway", "last"]
-        title = f"{title}, from step {min(steps)} to {max(steps)}"
-        yield Table.simple(title, ["probe", "measure", "of", *heads], rows, heads).terminal()
-    for name, (step, error) in failures(lines).items():
-        yield Text(f"{name} failed at step {step} and was switched off: {error}")
+    yield table.without("caveats", *empty, *(["McNemar p"] if len(items.seeds) == 1 else [])).terminal()
+    caveats = item_caveat_table([*(caveat for task in items.tasks for caveat in task.caveats), *items.caveats])
+    if caveats.rows:
+        yield ""
+        yield caveats.terminal()

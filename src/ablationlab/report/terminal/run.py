@@ -12,8 +12,10 @@ from rich.text import Text
 from ablationlab.core.format import DASH, count, number, plain
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import PlannedRun
+from ablationlab.records.probes import ProbeLine, failures
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import flattened
+from ablationlab.report.slots import Slot, Statement
 from ablationlab.report.table import Table
 
 if TYPE_CHECKING:
@@ -125,3 +127,27 @@ def _evaluation(run: Run) -> Iterator[RenderableType]:
         (metric_name(name), plain(number(value, 5))) for name, value in evaluation.metrics.items() if value is not None
     ]
     yield Table.simple("Evaluation", ["metric", "value"], rows, ["value"]).terminal()
+
+
+def run_probes_view(title: str, lines: Sequence[ProbeLine]) -> Iterator[RenderableType]:
+    """Every scalar of a run when it was first, halfway and last measured; distributions are in the files."""
+    rows: list[tuple[str, ...]] = []
+    for probe in dict.fromkeys(line.probe for line in lines):
+        mine = [line for line in lines if line.probe == probe and line.error is None]
+        if not mine:
+            continue
+        values: dict[tuple[str, str], list[str]] = {}
+        for line in (mine[0], mine[len(mine) // 2], mine[-1]):
+            for row in line.rows:
+                if row.at is None:
+                    values.setdefault((row.measure, row.group or ""), []).append(number(row.value, 4))
+        rows += [(probe, measure, group, *texts) for (measure, group), texts in values.items()]
+    if rows:
+        steps = [line.step for line in lines]
+        heads = ["first", "halfway", "last"]
+        title = f"{title}, from step {min(steps)} to {max(steps)}"
+        yield Table.simple(title, ["probe", "measure", "of", *heads], rows, heads).terminal()
+    for name, (step, error) in failures(lines).items():
+        yield Text(
+            Statement("probes.failed", {"name": Slot(name), "step": Slot(count(step)), "error": Slot(error)}).text
+        )
