@@ -99,5 +99,5 @@ def test_files_that_import_each_other_are_checked_together(tmp_path):
 
 
 def test_every_finding_has_a_clause():
-    codes = {f"check.{re.sub(r'\W+', '-', test.lower())}" for test in CodeTest if test is not CodeTest.COMPUTED}
+    codes = {"check." + re.sub(r"\W+", "-", test.lower()) for test in CodeTest if test is not CodeTest.COMPUTED}
     assert codes == {code for code in statements() if code.startswith("check.")}
