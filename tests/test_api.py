@@ -88,7 +88,7 @@ def test_plan_resolves_without_writing_and_seals_where_asked(study_file, tmp_pat
     made = ablationlab.plan(path, device="cpu")
     assert len(made.plan.runs) == len(made.plan.study.seeds) * len(made.plan.study.variants)
     assert set(tmp_path.rglob("*")) == before
-    assert "FLOPs per run" in made._repr_html_()
+    assert "Arms, per run" in made._repr_html_()
     ablationlab.plan(path, tmp_path / "sealed", device="cpu")
     assert (tmp_path / "sealed/plan.lock").exists()
     with pytest.raises(StudyError):

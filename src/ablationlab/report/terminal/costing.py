@@ -71,8 +71,8 @@ def _arms(outlook: Outlook) -> RenderableType:
         budget = outlook.cells[members[0]].budget
         cells = (count(budget.parameters), count(budget.steps), amount(budget.tokens), amount(budget.matmul_flops))
         rows.append((regime, variant, len(members), *cells))
-    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run"]
-    return Table.simple(f"{outlook.study.name} on {outlook.hardware}", heads, rows, heads[2:]).terminal()
+    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens", "FLOPs"]
+    return Table.simple(f"{outlook.study.name} on {outlook.hardware}, per run", heads, rows, heads[2:]).terminal()
 
 
 def _runs(outlook: Outlook) -> Iterator[Statement]:
