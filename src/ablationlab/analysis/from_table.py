@@ -8,9 +8,11 @@ exploratory. Every problem is reported at once, with its place.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -45,7 +47,7 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Stability
-from ablationlab.records.storage import ResultsFolder, content_hash, user_text
+from ablationlab.records.storage import LARGEST_RECORD, ResultsFolder, content_hash, open_regular, user_text
 from ablationlab.records.table_curves import TableRun
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ _ASKED = ("test", "interval", "alpha", "correction", "smallest_effect", "margin"
 _WHOLE = re.compile(r"(-?\d+)\.0*$")
 #: What trackers write where a run gave no number.
 _NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "diverged"})
+#: So many last points of two curves are alike by accident in no arm.
+_SHARED = 3
 #: Columns that number the steps of a run.
 _STEPS = ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter", "epoch")
 #: Names that say how long a run trained, without what stands before a slash; tokens tell more than steps.
@@ -69,6 +73,8 @@ _BUDGETS: Final[Mapping[str, frozenset[str]]] = {
 }
 #: What arms may share instead of their budget.
 HELD_EQUAL = ("tokens", "flops", "time", "target")
+#: Columns that name a run.
+_TITLES = frozenset({"run", "run_name", "name", "run name"})
 #: Columns that say how a run ended, and what they say of one that ended well or has not ended.
 _STATES = ("state", "status")
 _FINISHED = frozenset({"finished", "completed", "success", "succeeded", "done", "ok"})
@@ -89,6 +95,7 @@ throughput
 LOWER: Final = frozenset(_LOWER.split())
 HIGHER: Final = frozenset(_HIGHER.split())
 _NO_WORD = frozenset({"score", "mean", "avg", "average", "norm", "match", "macro", "micro", "weighted"})
+_DECIMAL: Final = r"-?\d+(\.\d+)?"
 _LOGARITHMIC = frozenset({"perplexity", "ppl"})
 
 
@@ -98,8 +105,8 @@ class TableOptions:
 
     *variant*, *seed* and *regime* name columns; without them the names in a run are read by *run_names*
     (``{variant}-s{seed}``). *metrics* are ``name``, ``name:lower`` or ``name:higher``; *where* are ``column=value``. *at* is
-    which value of a curve counts: ``last``, ``best`` or ``step=N``. *unpaired*: equal seeds mean nothing. *held_equal*: what
-    the arms share where their steps or tokens differ.
+    which value of a curve counts: ``last``, ``best`` or ``step=N``; or ``target=X``: the step at which it reaches X.
+    *unpaired*: equal seeds mean nothing. *held_equal*: what the arms share where their steps or tokens differ.
     """
 
     baseline: str
@@ -135,8 +142,12 @@ class TableOptions:
         for flag, value in (("--smallest-effect", options.smallest_effect), ("--margin", options.margin)):
             if value is not None and not 0 < value < math.inf:
                 raise StatisticsError(f"{flag} {value}: must be above 0")
-        if not re.fullmatch(r"last|best|step=\d+", options.at):
-            raise StatisticsError(f"--at {options.at}: must be last, best or step=N, as step=1000")
+        if not re.fullmatch(rf"last|best|step=\d+|target={_DECIMAL}", options.at):
+            raise StatisticsError(f"--at {options.at}: must be last, best, step=N or target=X, as step=1000")
+        if options.target is not None:
+            if options.held_equal not in (None, "target"):
+                raise StatisticsError(f"--held-equal {options.held_equal}: --at {options.at} holds the target equal")
+            options = replace(options, held_equal="target")
         if options.held_equal not in (None, *HELD_EQUAL):
             raise StatisticsError(f"--held-equal {options.held_equal}: must be {', '.join(HELD_EQUAL)}")
         for condition in options.where:
@@ -164,10 +175,14 @@ class TableOptions:
     def step(self) -> int | None:
         return int(self.at.removeprefix("step=")) if self.at.startswith("step=") else None
 
+    @property
+    def target(self) -> float | None:
+        return float(self.at.removeprefix("target=")) if self.at.startswith("target=") else None
+
 
 @dataclass(frozen=True)
 class TableRow:
-    """One value of one run. *place* is where it was read."""
+    """One value of one run. *place* is where it was read; *measured*: what its curve is of, if not of the metric."""
 
     place: str
     variant: str
@@ -178,6 +193,7 @@ class TableRow:
     value: Value
     curve: Curve | None = None
     budget: Mapping[str, float] = field(default_factory=dict)
+    measured: str | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str, str | None]:
@@ -205,7 +221,7 @@ class TableProblems(list[str]):
 def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
     """Read, check and arrange a table or a tracker's runs; raises `TableError` with every problem."""
     options = options.spelled_out()
-    name = source.stem if isinstance(source, Path) else "table"
+    name = source.name.removesuffix(".gz").rpartition(".")[0] if isinstance(source, Path) else "table"
     label = str(source) if isinstance(source, Path) else "the table"
     runs = read_tracker(source) if isinstance(source, Path) else None
     problems = TableProblems()
@@ -224,6 +240,8 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         if len(row.seed) > _LONGEST_SEED:
             problems.at(row.place, f"seed has {len(row.seed)} characters; at most {_LONGEST_SEED}")
     _check_unique(rows, problems)
+    rows, copies = _without_copies(rows, options)
+    rows, options = _to_target(rows, options, problems)
     if not rows and not problems:
         problems.append("holds no rows below its header" if runs is None else "holds no runs")
     variants = tuple(dict.fromkeys(row.variant for row in rows))
@@ -240,7 +258,7 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         shown = problems.in_order([] if runs is not None else [place for place, _ in grid.rows])[:_MOST_PROBLEMS]
         raise TableError(label, shown + ([f"and {more} more"] if more > 0 else []))
     assert primary is not None
-    return _dataset(name, rows, options, primary, unread, unknown)
+    return _dataset(name, rows, options, primary, unread, unknown, copies)
 
 
 def holds_runs(folder: Path) -> bool:
@@ -257,6 +275,7 @@ def _dataset(
     primary: str,
     unread: Sequence[str],
     budget_unknown: tuple[str, ...],
+    copies: Sequence[str],
 ) -> Dataset:
     rows = _of_finished(rows, primary)
     names = dict.fromkeys(row.metric for row in rows)
@@ -289,7 +308,7 @@ def _dataset(
         metrics={metric: _metric(metric, options) for metric in names},
         values=with_macro(values),
         tie_breakers=options.tie_breakers,
-        deviations=_deviations(rows, options, primary, unread),
+        deviations=_deviations(rows, options, primary, unread, copies),
         stability=Stability(failures=("unstable",)),
         runs=_runs(rows, primary, seed_of),
         unpaired=options.unpaired,
@@ -392,7 +411,7 @@ def _budget(
 
 
 def _deviations(
-    rows: Sequence[TableRow], options: TableOptions, primary: str, unread: Sequence[str]
+    rows: Sequence[TableRow], options: TableOptions, primary: str, unread: Sequence[str], copies: Sequence[str]
 ) -> tuple[Deviation, ...]:
     deviations = [
         Deviation(code=DeviationCode.NOT_REGISTERED, about="criteria"),
@@ -401,12 +420,14 @@ def _deviations(
     judged = [row for row in rows if row.metric == primary and not isinstance(row.value, Absent)]
     curves = [row.curve for row in judged if row.curve is not None and row.curve.steps]
     ends = sorted({curve.steps[-1] for curve in curves})
-    if len(ends) > 1 and options.step is None:
+    if len(ends) > 1 and options.step is None and options.held_equal != "target":
         steps: dict[str, JsonValue] = {"first": ends[0], "last": ends[-1]}
         deviations.append(Deviation(code=DeviationCode.UNEQUAL_STEPS, about=primary, details=steps))
     deviations += _unequal_seeds([row for row in rows if not options.unpaired], options.baseline)
     if options.held_equal is not None:
         deviations.append(Deviation(code=DeviationCode.HELD_EQUAL, about=options.held_equal))
+    if copies:
+        deviations.append(Deviation(code=DeviationCode.COPIED_RUNS, about="runs", details={"runs": [*copies]}))
     if curves and options.at == "best":
         deviations.append(Deviation(code=DeviationCode.BEST_OF_CURVE, about=primary))
     for code, reasons, about, lacking in (
@@ -447,7 +468,7 @@ def _curves(rows: Sequence[TableRow]) -> tuple[TableRun, ...]:
     for row in rows:
         if row.curve is not None and len(row.curve.steps) > 1 and row.task is None:
             here = points.setdefault((row.variant, row.regime, row.seed), {})
-            here[row.metric] = dict(zip(row.curve.steps, row.curve.values, strict=True))
+            here[row.measured or row.metric] = dict(zip(row.curve.steps, row.curve.values, strict=True))
     return tuple(
         TableRun.of(f"{regime}/{variant}/{seed}", variant, regime, seed, metrics)
         for (variant, regime, seed), metrics in points.items()
@@ -461,7 +482,7 @@ def _runs(rows: Sequence[TableRow], primary: str, seed_of: Mapping[str, Seed]) -
         if row.metric == primary:
             key = (row.variant, row.regime, row.seed)
             gone = row.value.reason if isinstance(row.value, Absent) else None
-            gone = None if gone == Absence.BEYOND_RANGE else gone
+            gone = None if gone in (Absence.BEYOND_RANGE, Absence.NOT_REACHED) else gone
             ended[key] = True if ended.get(key) or gone == Absence.DIVERGED else None if gone else False
     if not any(ended.values()):
         return ()
@@ -543,10 +564,10 @@ def _text_grid(path: Path) -> Grid:
         text = "is a folder without plan.lock, event files, mlruns, wandb runs or CSV files of runs"
         raise TableError(str(path), [text])
     try:
-        text = user_text(path, "file").removeprefix("\ufeff")
+        text = (_unpacked(path) if path.suffix == ".gz" else user_text(path, "file")).removeprefix("\ufeff")
     except AblationLabError as error:
         raise TableError(str(path), [str(error)]) from error
-    delimiter = "\t" if path.suffix == ".tsv" else _delimiter(text.partition("\n")[0])
+    delimiter = "\t" if ".tsv" in path.suffixes else _delimiter(text.partition("\n")[0])
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = next(reader, None) or []
@@ -556,6 +577,21 @@ def _text_grid(path: Path) -> Grid:
     if delimiter == ";":  # as spreadsheets write it where the decimal sign is a comma
         rows = [(place, tuple(_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells)) for place, cells in rows]
     return Grid(str(path), tuple(header), tuple(rows))
+
+
+def _unpacked(path: Path) -> str:
+    """The text of a file that gzip packed."""
+    try:
+        with open_regular(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
+            content = unpacked.read(LARGEST_RECORD + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise AblationLabError(f"cannot be unpacked: {error}") from error
+    if len(content) > LARGEST_RECORD:
+        raise AblationLabError(f"unpacks to more than {LARGEST_RECORD:,} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise AblationLabError(f"is not UTF-8 at byte {error.start}") from error
 
 
 _CHOOSE = "Choose one with --where COLUMN=VALUE"
@@ -670,6 +706,8 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
                 columns[key] = list(grid.heads).index(head)
         elif key in names:
             columns[key] = names.index(key)
+        elif key == "seed" and options.unpaired and (titles := _TITLES.intersection(names)):
+            columns[key] = names.index(min(titles))
         elif key in NEEDED and not (key == "seed" and options.unpaired):
             guess = nearest(key, names)
             hint = f"; is it {guess!r}?" if guess else ""
@@ -790,7 +828,7 @@ def _wide_runs(grid: Grid, options: TableOptions) -> list[TrackedRun]:
     if ragged:
         raise TableError(grid.source, ragged)
     state = _state_column(grid)
-    titles = next((n for n, name in enumerate(names) if name.lower() in ("run", "run_name", "name", "run name")), None)
+    titles = next((n for n, name in enumerate(names) if name.lower() in _TITLES), None)
     step = _step_column(names)
     if step is not None:
         history = _histories(grid, names, step, titles, state, options)
@@ -829,13 +867,26 @@ def _histories(
         return None
     measured = [number for number in range(len(names)) if number not in keys and not _SETTING.match(names[number])]
     runs = []
-    for rows in groups.values():
+    for rows in (
+        part for group in groups.values() for part in (_restarts(group, step) if options.unpaired else [group])
+    ):
         place, cells = rows[0]
         settings = {name: cell for name, cell in zip(names, cells, strict=True) if names.index(name) not in measured}
         curves, repeated = _grid_curves(grid, step, measured, rows)
         name = place if titles is None else _text(cells[titles])
         ended = "" if state is None else _text(cells[state]).lower()
         runs.append(TrackedRun(place, name, settings, curves, ended, repeated))
+    return runs
+
+
+def _restarts(rows: Sequence[tuple[str, tuple[Cell, ...]]], step: int) -> list[list[tuple[str, tuple[Cell, ...]]]]:
+    """The runs that one log holds one after the other, each from its first step again."""
+    runs: list[list[tuple[str, tuple[Cell, ...]]]] = []
+    first = _text(rows[0][1][step])
+    for place, cells in rows:
+        if not runs or (_text(cells[step]) == first and len(runs[-1]) > 1):
+            runs.append([])
+        runs[-1].append((place, cells))
     return runs
 
 
@@ -868,10 +919,14 @@ def _run_rows(
             problems += _baseline_problems(options, list(variants)) if variants else []
         return [], []
     rows = []
+    named: set[tuple[str, str, str]] = set()
     for number, run in enumerate(runs, start=1):
         labels = _labels(run, columns, options, number, problems)
         if labels is None:
             continue
+        if options.unpaired and labels in named:  # equal seeds mean nothing
+            labels = labels[0], f"run {number}", labels[2]
+        named.add(labels)
         spent: list[tuple[float | None, Mapping[str, Cell]]] = [(None, run.cells)]
         for name, read in run.curves.items():
             if _budget_kind(name) is not None:
@@ -1054,6 +1109,59 @@ def _value(cell: Cell) -> Value | None:
     return value_or_absent(number) if math.isfinite(number) else absent(Absence.DIVERGED, text=str(cell).strip())
 
 
+def _without_copies(rows: list[TableRow], options: TableOptions) -> tuple[list[TableRow], list[str]]:
+    """Runs of one arm that share a curve, by name; of independent arms, where each counts, only the longest is left."""
+    ends: dict[tuple[object, ...], list[TableRow]] = {}
+    for row in sorted((r for r in rows if r.curve is not None), key=lambda r: -len(r.curve.steps if r.curve else ())):
+        assert row.curve is not None
+        last = row.curve.steps[-_SHARED:], row.curve.values[-_SHARED:]
+        if len(last[0]) == _SHARED and all(map(math.isfinite, row.curve.values)):
+            ends.setdefault((row.variant, row.regime, row.metric, row.task, last), []).append(row)
+    copies: dict[tuple[str, str, str], str] = {}
+    for alike in ends.values():
+        for place, row in enumerate(alike):
+            original = next((r for r in alike[:place] if r.curve and row.curve and row.curve.within(r.curve)), None)
+            if original is not None:
+                copies[row.variant, row.regime, row.seed] = f"{row.variant} {row.seed} = {original.seed}"
+    if options.unpaired:
+        rows = [row for row in rows if (row.variant, row.regime, row.seed) not in copies]
+    return rows, list(copies.values())
+
+
+def _to_target(
+    rows: list[TableRow], options: TableOptions, problems: TableProblems
+) -> tuple[list[TableRow], TableOptions]:
+    """With a target, each run's steps to it; a run that does not reach it is known to need more than it has."""
+    if options.target is None or problems:
+        return rows, options
+    metrics = list(dict.fromkeys(row.metric for row in rows))
+    if len(metrics) != 1:
+        problems.append(
+            f"--at {options.at}: name the metric that has this target, with --metric, from: {', '.join(metrics)}"
+        )
+        return rows, options
+    measured, target = metrics[0], options.target
+    direction = _metric(measured, options).direction or "lower"
+    name = f"steps_to_{measured}_{target:g}"
+    found = []
+    for row in rows:
+        if row.curve is None:
+            problems.at(row.place, f"{measured} has no steps, so --at {options.at} cannot be read from it")
+            continue
+        value, reached = row.value, row.curve.reaches(target, direction)
+        if reached == -math.inf:
+            step = setting(row.curve.steps[0])
+            problems.at(
+                row.place, f"{measured} is at {setting(target)} at its first step, {step}: its steps to it are unknown"
+            )
+        elif reached is not None:
+            value = reached
+        elif not isinstance(value, Absent):
+            value = absent(Absence.NOT_REACHED, target=target, step=row.curve.steps[-1])
+        found.append(replace(row, metric=name, value=value, measured=measured))
+    return found, replace(options, metrics=(name,), primary=name, lower=(name,), higher=(), log=())
+
+
 # --- checks ---------------------------------------------------------------------------------------------------
 
 
@@ -1143,7 +1251,8 @@ def _metric(name: str, options: TableOptions) -> Metric:
     return Metric(
         name,
         "as given in the table",
-        "1" if known and known.unit == "1" else "",  # a loss may be in nats or bits, per token or per byte
+        # A loss may be in nats or bits, per token or per byte.
+        "steps" if options.target is not None else "1" if known and known.unit == "1" else "",
         direction,
         known.family if known else name,
         transform="log" if name in options.log else transform,

@@ -165,7 +165,11 @@ def analyze(
         Parameter(group=TABLE, help="The pattern of run names, such as '{variant}-s{seed}'; * stands for anything."),
     ] = None,
     at: Annotated[
-        str | None, Parameter(group=TABLE, help="Which value of a curve counts: last, best or step=N. Default: last.")
+        str | None,
+        Parameter(
+            group=TABLE,
+            help="Which value of a curve counts: last, best or step=N; or target=X: its steps to X. Default: last.",
+        ),
     ] = None,
     unpaired: Annotated[
         bool,
