@@ -141,6 +141,14 @@ def test_a_run_that_stands_twice_counts_once():
     assert not [d for d in read(rows).deviations if d.code == DeviationCode.COPIED_RUNS]
 
 
+def test_arms_whose_curves_have_fewer_values_around_the_target_are_named():
+    rows = [*falling("old", OLD), *falling("new", NEW)]
+    sparse = [row for row in rows if row["variant"] == "new" or row["step"] % 50 == 0]
+    (told,) = [d for d in read(sparse).deviations if d.code == DeviationCode.COARSE_CURVES]
+    assert told.details == {"least": 10, "most": 50}
+    assert DeviationCode.COARSE_CURVES not in {d.code for d in read(rows).deviations}
+
+
 def test_paired_seeds_with_one_curve_are_named_and_stay():
     seeds = [row | {"seed": int(row["run"][-1])} for row in [*falling("old", OLD), *falling("new", [*NEW[:4], NEW[0]])]]
     dataset = read([{k: v for k, v in row.items() if k != "run"} for row in seeds], unpaired=False)

@@ -198,3 +198,4 @@ def test_no_more_than_one_run_in_ten_may_be_unreached_and_five_must_remain():
     assert with_unreached(np.arange(20.0), [30.0] * 4) is None
     assert with_unreached(np.arange(4.0), [30.0]) is None
     assert with_unreached(np.arange(4.0), []).tolist() == [0, 1, 2, 3]
+    assert with_unreached([], [30.0] * 6) is None

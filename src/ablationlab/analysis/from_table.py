@@ -13,6 +13,7 @@ import io
 import math
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -240,8 +241,8 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         if len(row.seed) > _LONGEST_SEED:
             problems.at(row.place, f"seed has {len(row.seed)} characters; at most {_LONGEST_SEED}")
     _check_unique(rows, problems)
-    rows, copies = _without_copies(rows, options)
-    rows, options = _to_target(rows, options, problems)
+    rows, noted = _without_copies(rows, options)
+    rows, options = _to_target(rows, options, problems, noted)
     if not rows and not problems:
         problems.append("holds no rows below its header" if runs is None else "holds no runs")
     variants = tuple(dict.fromkeys(row.variant for row in rows))
@@ -258,7 +259,7 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         shown = problems.in_order([] if runs is not None else [place for place, _ in grid.rows])[:_MOST_PROBLEMS]
         raise TableError(label, shown + ([f"and {more} more"] if more > 0 else []))
     assert primary is not None
-    return _dataset(name, rows, options, primary, unread, unknown, copies)
+    return _dataset(name, rows, options, primary, unread, unknown, noted)
 
 
 def holds_runs(folder: Path) -> bool:
@@ -275,7 +276,7 @@ def _dataset(
     primary: str,
     unread: Sequence[str],
     budget_unknown: tuple[str, ...],
-    copies: Sequence[str],
+    noted: Sequence[Deviation],
 ) -> Dataset:
     rows = _of_finished(rows, primary)
     names = dict.fromkeys(row.metric for row in rows)
@@ -308,7 +309,7 @@ def _dataset(
         metrics={metric: _metric(metric, options) for metric in names},
         values=with_macro(values),
         tie_breakers=options.tie_breakers,
-        deviations=_deviations(rows, options, primary, unread, copies),
+        deviations=(*_deviations(rows, options, primary, unread), *noted),
         stability=Stability(failures=("unstable",)),
         runs=_runs(rows, primary, seed_of),
         unpaired=options.unpaired,
@@ -411,7 +412,7 @@ def _budget(
 
 
 def _deviations(
-    rows: Sequence[TableRow], options: TableOptions, primary: str, unread: Sequence[str], copies: Sequence[str]
+    rows: Sequence[TableRow], options: TableOptions, primary: str, unread: Sequence[str]
 ) -> tuple[Deviation, ...]:
     deviations = [
         Deviation(code=DeviationCode.NOT_REGISTERED, about="criteria"),
@@ -426,8 +427,6 @@ def _deviations(
     deviations += _unequal_seeds([row for row in rows if not options.unpaired], options.baseline)
     if options.held_equal is not None:
         deviations.append(Deviation(code=DeviationCode.HELD_EQUAL, about=options.held_equal))
-    if copies:
-        deviations.append(Deviation(code=DeviationCode.COPIED_RUNS, about="runs", details={"runs": [*copies]}))
     if curves and options.at == "best":
         deviations.append(Deviation(code=DeviationCode.BEST_OF_CURVE, about=primary))
     for code, reasons, about, lacking in (
@@ -1109,8 +1108,8 @@ def _value(cell: Cell) -> Value | None:
     return value_or_absent(number) if math.isfinite(number) else absent(Absence.DIVERGED, text=str(cell).strip())
 
 
-def _without_copies(rows: list[TableRow], options: TableOptions) -> tuple[list[TableRow], list[str]]:
-    """Runs of one arm that share a curve, by name; of independent arms, where each counts, only the longest is left."""
+def _without_copies(rows: list[TableRow], options: TableOptions) -> tuple[list[TableRow], list[Deviation]]:
+    """The rows, and what runs of one arm share a curve; of independent arms, where each counts, only the longest is left."""
     ends: dict[tuple[object, ...], list[TableRow]] = {}
     for row in sorted((r for r in rows if r.curve is not None), key=lambda r: -len(r.curve.steps if r.curve else ())):
         assert row.curve is not None
@@ -1125,11 +1124,12 @@ def _without_copies(rows: list[TableRow], options: TableOptions) -> tuple[list[T
                 copies[row.variant, row.regime, row.seed] = f"{row.variant} {row.seed} = {original.seed}"
     if options.unpaired:
         rows = [row for row in rows if (row.variant, row.regime, row.seed) not in copies]
-    return rows, list(copies.values())
+    details: dict[str, JsonValue] = {"runs": [*copies.values()]}
+    return rows, [Deviation(code=DeviationCode.COPIED_RUNS, about="runs", details=details)] if copies else []
 
 
 def _to_target(
-    rows: list[TableRow], options: TableOptions, problems: TableProblems
+    rows: list[TableRow], options: TableOptions, problems: TableProblems, noted: list[Deviation]
 ) -> tuple[list[TableRow], TableOptions]:
     """With a target, each run's steps to it; a run that does not reach it is known to need more than it has."""
     if options.target is None or problems:
@@ -1143,7 +1143,7 @@ def _to_target(
     measured, target = metrics[0], options.target
     direction = _metric(measured, options).direction or "lower"
     name = f"steps_to_{measured}_{target:g}"
-    found = []
+    found, gaps = [], dict.fromkeys((row.variant for row in rows), 0)
     for row in rows:
         if row.curve is None:
             problems.at(row.place, f"{measured} has no steps, so --at {options.at} cannot be read from it")
@@ -1155,10 +1155,14 @@ def _to_target(
                 row.place, f"{measured} is at {setting(target)} at its first step, {step}: its steps to it are unknown"
             )
         elif reached is not None:
-            value = reached
+            value, after = reached, bisect_left(row.curve.steps, reached)
+            gaps[row.variant] = max(gaps[row.variant], row.curve.steps[after] - row.curve.steps[after - 1])
         elif not isinstance(value, Absent):
             value = absent(Absence.NOT_REACHED, target=target, step=row.curve.steps[-1])
         found.append(replace(row, metric=name, value=value, measured=measured))
+    apart: dict[str, JsonValue] = {"least": min(gaps.values(), default=0), "most": max(gaps.values(), default=0)}
+    if apart["least"] != apart["most"]:
+        noted.append(Deviation(code=DeviationCode.COARSE_CURVES, about=measured, details=apart))
     return found, replace(options, metrics=(name,), primary=name, lower=(name,), higher=(), log=())
 
 

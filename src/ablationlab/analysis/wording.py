@@ -317,6 +317,10 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     DeviationCode.BEST_OF_CURVE: (
         "Each run counts with the best value of its curve, which flatters noisy curves and runs evaluated more often."
     ),
+    DeviationCode.COARSE_CURVES: (
+        "Around the target, values of {about} are {least} to {most} steps apart. Where a curve flattens, the arm with fewer "
+        "values seems to reach it later."
+    ),
     DeviationCode.COPIED_RUNS: "The same curve stands in the table more than once: {runs:list}.",
     DeviationCode.EMPTY_VALUES: (
         "{about} has no value for {runs:list}. If such a run diverged, write `diverged` or `inf`."

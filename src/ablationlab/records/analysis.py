@@ -129,6 +129,7 @@ class DeviationCode(StrEnum):
     UNEQUAL_SEEDS = "unequal-seeds"
     HELD_EQUAL = "held-equal"  # what the user says that the arms of a table share instead of their budget
     BEST_OF_CURVE = "best-of-curve"
+    COARSE_CURVES = "coarse-curves"  # of a table: around a target, the values of one arm are farther apart
     COPIED_RUNS = "copied-runs"  # of a table: runs of one arm with the same curve
     UNFINISHED_RUNS = "unfinished-runs"
     EMPTY_VALUES = "empty-values"

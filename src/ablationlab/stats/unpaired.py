@@ -98,7 +98,7 @@ def with_unreached(reached: ArrayLike, least: Sequence[float]) -> FloatArray | N
     """The steps of an arm, with one number for each run that needs more than so many: what one further run in a thousand
     would exceed, or what it made if that is more. None where more than one in ten (rounded up) are so, or too few others.
     """
-    values = sample("reached", reached)
+    values = np.asarray(reached, dtype=np.float64)
     n = values.size + len(least)
     if not least:
         return values
