@@ -23,9 +23,10 @@ from ablationlab.core.seeding import stream
 from ablationlab.stats.significance import adjust
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "generate"))
-import board_data as board
+import board_data as board  # type: ignore[import-not-found]
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 #: What the noise of a run is as the board knows it, and pooled over the logs.
 NOISES = (0.0013, 0.0011)
 #: What a step is worth in truth, per 100, where the board says 0.0045.
@@ -40,7 +41,7 @@ def drawn(noise: float, chains: int) -> list[FloatArray]:
     return [noise * rng.standard_normal((chains, board.stated(number)[2])) for number in board.chain()]
 
 
-def passes(runs: list[FloatArray]) -> FloatArray:
+def passes(runs: list[FloatArray]) -> BoolArray:
     """Whether each step of the chain passes as a record, a row per chain; the earlier step wins, ties do not."""
     steps = []
     for losses in runs:
@@ -49,7 +50,7 @@ def passes(runs: list[FloatArray]) -> FloatArray:
     return np.array([new < old for old, new in pairwise(steps)]).T
 
 
-def told_apart(runs: list[FloatArray], worth: float) -> FloatArray:
+def told_apart(runs: list[FloatArray], worth: float) -> BoolArray:
     """Whether the board's rule tells each record from the one before."""
     found = []
     numbers = board.chain()
@@ -61,7 +62,7 @@ def told_apart(runs: list[FloatArray], worth: float) -> FloatArray:
     return np.array(found).T
 
 
-def welch(runs: list[FloatArray], allowed: bool) -> FloatArray:
+def welch(runs: list[FloatArray], allowed: bool) -> BoolArray:
     """Whether Welch's test with Holm over the chain says better; without allowance, of steps to 3.28 alone."""
     numbers = board.chain()
     p = np.ones((len(numbers) - 1, runs[0].shape[0]))
@@ -76,7 +77,7 @@ def welch(runs: list[FloatArray], allowed: bool) -> FloatArray:
         d = a.mean(axis=1) - b.mean(axis=1)
         p[place] = np.where(d < 0, 2 * special.stdtr(freedom, d / np.sqrt(x + y)), 1.0)
     adjusted = np.array([adjust(list(column), method="holm").adjusted for column in p.T])
-    return adjusted <= board.ALPHA
+    return np.asarray(adjusted <= board.ALPHA, dtype=np.bool_)
 
 
 def rates(chains: int) -> list[tuple[str, float, float, float]]:

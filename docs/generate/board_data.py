@@ -83,7 +83,7 @@ class Entry:
         if len(self.losses) < FEWEST:
             return None
         made = stats.paired_t_interval([loss - TARGET for loss in self.losses], level=1 - BOARD_ALPHA)
-        return made.high is not None and made.high < 0
+        return made.high is not None and bool(made.high < 0)
 
 
 @dataclass(frozen=True)
