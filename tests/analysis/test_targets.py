@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 
+import ablationlab
 from ablationlab.analysis import TableOptions, analyze, read_table
 from ablationlab.analysis.dataset import Absent, Arm
 from ablationlab.core.errors import StatisticsError, TableError
@@ -68,7 +69,7 @@ def test_a_run_that_never_reaches_it_has_no_value_and_is_no_failure():
 
 
 def test_what_cannot_be_read_is_refused():
-    with pytest.raises(TableError, match=r"at 3 at its first step, 0: its steps to it are unknown"):
+    with pytest.raises(TableError, match=r"at 3 at its first step, 0: its steps to it are unknown; leave it out"):
         read([*falling("old", OLD), *falling("new", [*NEW, -1.0])])
     with pytest.raises(TableError, match=r"name the metric that has this target, with --metric, from: loss, f1"):
         read(
@@ -174,3 +175,23 @@ def test_a_table_may_be_packed(tmp_path):
     (tmp_path / "torn.csv.gz").write_bytes(gzip.compress(text.encode())[:-20])
     with pytest.raises(TableError, match="cannot be unpacked"):
         read_table(tmp_path / "torn.csv.gz", options)
+
+
+def test_conditions_on_one_column_are_alternatives_and_may_leave_runs_out():
+    rows = [*falling("old", OLD), *falling("new", NEW), *falling("other", OLD)]
+    rows += [{"variant": "new", "run": "summary", "step": 100, "loss": 2.5}]
+    comparison = compared(rows, where=("variant=old", "variant=new", "run!=summary"))
+    assert comparison.p == pytest.approx(scipy_stats.ttest_ind(NEW, OLD, equal_var=False).pvalue)
+    both = ablationlab.analyze(
+        pd.DataFrame(rows),
+        baseline="old",
+        metric="loss:lower",
+        at="target=3",
+        where={"variant": ["old", "new"], "run!": "summary"},
+        unpaired=True,
+    )
+    assert [c.p for c in both.analysis.comparisons] == [comparison.p]
+    with pytest.raises(TableError, match=r"no run meets run=nobody and run!=new-1"):
+        read(rows, where=("run=nobody", "run!=new-1"))
+    with pytest.raises(StatisticsError, match=r"expected column=value or column!=value"):
+        read(rows, where=("!=x",))

@@ -105,7 +105,8 @@ class TableOptions:
     """What the table itself does not say.
 
     *variant*, *seed* and *regime* name columns; without them the names in a run are read by *run_names*
-    (``{variant}-s{seed}``). *metrics* are ``name``, ``name:lower`` or ``name:higher``; *where* are ``column=value``. *at* is
+    (``{variant}-s{seed}``). *metrics* are ``name``, ``name:lower`` or ``name:higher``; *where* are ``column=value``, of
+    one column any of them, or ``column!=value``. *at* is
     which value of a curve counts: ``last``, ``best`` or ``step=N``; or ``target=X``: the step at which it reaches X.
     *unpaired*: equal seeds mean nothing. *held_equal*: what the arms share where their steps or tokens differ.
     """
@@ -152,8 +153,10 @@ class TableOptions:
         if options.held_equal not in (None, *HELD_EQUAL):
             raise StatisticsError(f"--held-equal {options.held_equal}: must be {', '.join(HELD_EQUAL)}")
         for condition in options.where:
-            if not all(condition.partition("=")):
-                raise StatisticsError(f"--where {condition!r}: expected column=value, as config.lr=0.001")
+            if not all(_parts(condition)[:2]):
+                raise StatisticsError(
+                    f"--where {condition!r}: expected column=value or column!=value, as config.lr=0.001"
+                )
         names = options.run_names
         if names is not None and "{variant}" not in names:
             raise StatisticsError(f"--run-names {names!r}: must hold {{variant}}, as '{{variant}}-s{{seed}}'")
@@ -725,7 +728,7 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
         if len(cells) != len(grid.heads):
             problems.at(place, f"{len(cells)} cells under {len(grid.heads)} columns")
             continue
-        if any(_text(cells[list(grid.heads).index(head)]) != value for head, value in wanted):
+        if not _meets(dict(zip(grid.heads, cells, strict=True)), wanted):
             continue
         row = _long_row(place, cells, columns, number, problems)
         if row is None:
@@ -858,7 +861,7 @@ def _histories(
 ) -> list[TrackedRun] | None:
     """Rows grouped by run, which has one state; None where no run has two rows."""
     asked = [options.variant or "variant", options.seed or "seed", options.regime or "regime"]
-    asked += [condition.partition("=")[0] for condition in options.where]
+    asked += [_parts(condition)[0] for condition in options.where]
     keys = [names.index(head) for name in asked for head in _find(name, names)[:1]]
     keys += [column for column in (titles, state) if column is not None]
     groups = grouped((tuple(_text(cells[key]) for key in keys), (place, cells)) for place, cells in grid.rows)
@@ -902,9 +905,9 @@ def _run_rows(
     """One row per run and metric; and the columns of numbers that are not read."""
     names = list(dict.fromkeys(name for run in runs for name in run.cells))
     wanted = _conditions(options, names, problems)
-    runs = [run for run in runs if all(_text(run.cells.get(head)) == value for head, value in wanted)]
+    runs = [run for run in runs if _meets(run.cells, wanted)]
     if wanted and not runs:
-        problems.append(f"no run meets {' and '.join(f'{head}={value}' for head, value in wanted)}")
+        problems.append(f"no run meets {' and '.join(options.where)}")
     columns = {
         key: _setting_column(key, getattr(options, key), names, options, problems)
         for key in ("variant", "seed", "regime")
@@ -937,11 +940,25 @@ def _run_rows(
     return rows, unread
 
 
-def _conditions(options: TableOptions, names: Sequence[str], problems: TableProblems) -> list[tuple[str, str]]:
-    """(column, value) of every --where."""
-    pairs = [condition.partition("=") for condition in options.where]
-    conditions = [(_column("--where", name, names, problems), value) for name, _, value in pairs]
-    return [(head, value) for head, value in conditions if head is not None]
+def _parts(condition: str) -> tuple[str, str, bool]:
+    """(column, value, whether it must differ) of a --where."""
+    name, _, value = condition.partition("=")
+    return name.removesuffix("!"), value, name.endswith("!")
+
+
+def _conditions(
+    options: TableOptions, names: Sequence[str], problems: TableProblems
+) -> dict[tuple[str, bool], list[str]]:
+    """By column and whether they must differ, the values of every --where."""
+    asked = [
+        ((_column("--where", name, names, problems), unlike), value)
+        for name, value, unlike in map(_parts, options.where)
+    ]
+    return grouped(((head, unlike), value) for (head, unlike), value in asked if head is not None)
+
+
+def _meets(cells: Mapping[str, Cell], conditions: Mapping[tuple[str, bool], Sequence[str]]) -> bool:
+    return all((_text(cells.get(head)) in values) != unlike for (head, unlike), values in conditions.items())
 
 
 def _setting_column(
@@ -1152,7 +1169,8 @@ def _to_target(
         if reached == -math.inf:
             step = setting(row.curve.steps[0])
             problems.at(
-                row.place, f"{measured} is at {setting(target)} at its first step, {step}: its steps to it are unknown"
+                row.place,
+                f"{measured} is at {setting(target)} at its first step, {step}: its steps to it are unknown; leave it out with --where",
             )
         elif reached is not None:
             value, after = reached, bisect_left(row.curve.steps, reached)

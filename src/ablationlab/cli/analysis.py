@@ -158,7 +158,10 @@ def analyze(
         ),
     ] = (),
     where: Annotated[
-        Names, Parameter(group=TABLE, help="Only runs with this value, such as config.lr=0.001; may be repeated.")
+        Names,
+        Parameter(
+            group=TABLE, help="Only runs with (=) or without (!=) this value, as config.lr=0.001; may be repeated."
+        ),
     ] = (),
     run_names: Annotated[
         str | None,
