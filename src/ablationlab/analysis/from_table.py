@@ -1167,11 +1167,8 @@ def _to_target(
             continue
         value, reached = row.value, row.curve.reaches(target, direction)
         if reached == -math.inf:
-            step = setting(row.curve.steps[0])
-            problems.at(
-                row.place,
-                f"{measured} is at {setting(target)} at its first step, {step}: its steps to it are unknown; leave it out with --where",
-            )
+            first = f"{measured} is at {setting(target)} at its first step, {setting(row.curve.steps[0])}"
+            problems.at(row.place, f"{first}: its steps to it are unknown; leave it out with --where")
         elif reached is not None:
             value, after = reached, bisect_left(row.curve.steps, reached)
             gaps[row.variant] = max(gaps[row.variant], row.curve.steps[after] - row.curve.steps[after - 1])
