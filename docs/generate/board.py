@@ -80,7 +80,7 @@ _ROW, _LEFT, _WIDTH, _TOP = 22, 298, 396, 70
 _AXIS: Final = Axis(2680, 3400)
 _CAPTION: Final = (
     "Steps to a validation loss of 3.28 with 95 % intervals, by date. Blue: a record. Tick: declared steps.",
-    "Accepted: at least 4 by the board's rule; filled: by the runs' own noise. One or two runs: interval by a noise of 0.0013.",
+    "Accepted: at least 4 by the board's rule; filled: by the runs' own noise. One or two runs: interval by noise of 0.0013.",
 )
 _COLOURS: Final = {True: "#0a5fae", False: "#555555"}
 
