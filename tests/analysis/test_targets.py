@@ -142,6 +142,16 @@ def test_a_run_that_stands_twice_counts_once():
     assert not [d for d in read(rows).deviations if d.code == DeviationCode.COPIED_RUNS]
 
 
+def test_runs_that_differ_in_one_metric_or_have_few_values_are_no_copies():
+    rows = [row | {"f1": 0.5 + row["step"] / 1000} for row in [*falling("old", OLD), *falling("new", NEW)]]
+    for options in ({"metrics": ("f1:higher", "loss:lower")}, {"metrics": ("f1:higher",)}):
+        dataset = read(rows, at="last", **options)
+        told = [d for d in dataset.deviations if d.code == DeviationCode.COPIED_RUNS]
+        assert bool(told) == (len(options["metrics"]) == 1)
+    few = [row | {"loss": 1.0} for row in rows]
+    assert not [d for d in read(few, at="last").deviations if d.code == DeviationCode.COPIED_RUNS]
+
+
 def test_arms_whose_curves_have_fewer_values_around_the_target_are_named():
     rows = [*falling("old", OLD), *falling("new", NEW)]
     sparse = [row for row in rows if row["variant"] == "new" or row["step"] % 50 == 0]

@@ -13,7 +13,6 @@ import io
 import math
 import re
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import JsonValue
 
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, value_or_absent, with_macro
+from ablationlab.analysis.table_targets import steps_to_target, without_copies
 from ablationlab.analysis.trackers import (
     Cell,
     Curve,
@@ -63,8 +63,6 @@ _ASKED = ("test", "interval", "alpha", "correction", "smallest_effect", "margin"
 _WHOLE = re.compile(r"(-?\d+)\.0*$")
 #: What trackers write where a run gave no number.
 _NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "diverged"})
-#: So many last points of two curves are alike by accident in no arm.
-_SHARED = 3
 #: Columns that number the steps of a run.
 _STEPS = ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter", "epoch")
 #: Names that say how long a run trained, without what stands before a slash; tokens tell more than steps.
@@ -244,8 +242,9 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         if len(row.seed) > _LONGEST_SEED:
             problems.at(row.place, f"seed has {len(row.seed)} characters; at most {_LONGEST_SEED}")
     _check_unique(rows, problems)
-    rows, noted = _without_copies(rows, options)
-    rows, options = _to_target(rows, options, problems, noted)
+    rows, noted = without_copies(rows, unpaired=options.unpaired)
+    if options.target is not None and rows and not problems:
+        rows, options = _to_target(rows, options, problems, noted)
     if not rows and not problems:
         problems.append("holds no rows below its header" if runs is None else "holds no runs")
     variants = tuple(dict.fromkeys(row.variant for row in rows))
@@ -1125,59 +1124,20 @@ def _value(cell: Cell) -> Value | None:
     return value_or_absent(number) if math.isfinite(number) else absent(Absence.DIVERGED, text=str(cell).strip())
 
 
-def _without_copies(rows: list[TableRow], options: TableOptions) -> tuple[list[TableRow], list[Deviation]]:
-    """The rows, and what runs of one arm share a curve; of independent arms, where each counts, only the longest is left."""
-    ends: dict[tuple[object, ...], list[TableRow]] = {}
-    for row in sorted((r for r in rows if r.curve is not None), key=lambda r: -len(r.curve.steps if r.curve else ())):
-        assert row.curve is not None
-        last = row.curve.steps[-_SHARED:], row.curve.values[-_SHARED:]
-        if len(last[0]) == _SHARED and all(map(math.isfinite, row.curve.values)):
-            ends.setdefault((row.variant, row.regime, row.metric, row.task, last), []).append(row)
-    copies: dict[tuple[str, str, str], str] = {}
-    for alike in ends.values():
-        for place, row in enumerate(alike):
-            original = next((r for r in alike[:place] if r.curve and row.curve and row.curve.within(r.curve)), None)
-            if original is not None:
-                copies[row.variant, row.regime, row.seed] = f"{row.variant} {row.seed} = {original.seed}"
-    if options.unpaired:
-        rows = [row for row in rows if (row.variant, row.regime, row.seed) not in copies]
-    details: dict[str, JsonValue] = {"runs": [*copies.values()]}
-    return rows, [Deviation(code=DeviationCode.COPIED_RUNS, about="runs", details=details)] if copies else []
-
-
 def _to_target(
     rows: list[TableRow], options: TableOptions, problems: TableProblems, noted: list[Deviation]
 ) -> tuple[list[TableRow], TableOptions]:
-    """With a target, each run's steps to it; a run that does not reach it is known to need more than it has."""
-    if options.target is None or problems:
+    """The steps to the target of the one metric that is asked for, and the options that fit them."""
+    assert options.target is not None
+    measured = list(dict.fromkeys(row.metric for row in rows))
+    if len(measured) != 1:
+        text = f"--at {options.at}: name the metric that has this target, with --metric, from: {', '.join(measured)}"
+        problems.append(text)
         return rows, options
-    metrics = list(dict.fromkeys(row.metric for row in rows))
-    if len(metrics) != 1:
-        problems.append(
-            f"--at {options.at}: name the metric that has this target, with --metric, from: {', '.join(metrics)}"
-        )
-        return rows, options
-    measured, target = metrics[0], options.target
-    direction = _metric(measured, options).direction or "lower"
-    name = f"steps_to_{measured}_{target:g}"
-    found, gaps = [], dict.fromkeys((row.variant for row in rows), 0)
-    for row in rows:
-        if row.curve is None:
-            problems.at(row.place, f"{measured} has no steps, so --at {options.at} cannot be read from it")
-            continue
-        value, reached = row.value, row.curve.reaches(target, direction)
-        if reached == -math.inf:
-            first = f"{measured} is at {setting(target)} at its first step, {setting(row.curve.steps[0])}"
-            problems.at(row.place, f"{first}: its steps to it are unknown; leave it out with --where")
-        elif reached is not None:
-            value, after = reached, bisect_left(row.curve.steps, reached)
-            gaps[row.variant] = max(gaps[row.variant], row.curve.steps[after] - row.curve.steps[after - 1])
-        elif not isinstance(value, Absent):
-            value = absent(Absence.NOT_REACHED, target=target, step=row.curve.steps[-1])
-        found.append(replace(row, metric=name, value=value, measured=measured))
-    apart: dict[str, JsonValue] = {"least": min(gaps.values(), default=0), "most": max(gaps.values(), default=0)}
-    if apart["least"] != apart["most"]:
-        noted.append(Deviation(code=DeviationCode.COARSE_CURVES, about=measured, details=apart))
+    direction = _metric(measured[0], options).direction or "lower"
+    name = f"steps_to_{measured[0]}_{options.target:g}"
+    found, coarse = steps_to_target(rows, name, options.target, direction, problems)
+    noted += coarse
     return found, replace(options, metrics=(name,), primary=name, lower=(name,), higher=(), log=())
 
 
