@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from ablationlab.core.seeding import stream
-from ablationlab.stats.stability import fisher_p, newcombe_interval
+from ablationlab.stats.gains import fisher_p, newcombe_interval
 from ablationlab.stats.unpaired import with_unreached
 
 FloatArray = NDArray[np.float64]

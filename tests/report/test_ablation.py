@@ -18,7 +18,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import TUNED
 from ablationlab.report.make import with_analysis
 from ablationlab.report.tables import ablation_table
-from ablationlab.report.tables.study import arm_table
+from ablationlab.report.tables.ablation import arm_table
 from ablationlab.stats.results import FittedMinimum
 from analysis.builder import build, outcome, study
 from report.maker import made, sweep

@@ -18,9 +18,9 @@ from ablationlab.records.results import Results
 from ablationlab.report.charts.paired import differences
 from ablationlab.report.charts.power import power
 from ablationlab.report.page import sentences
-from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.compose import document_of
 from ablationlab.report.tables import ablation_table
-from ablationlab.report.tables.study import power_table
+from ablationlab.report.tables.can_show import power_table
 from ablationlab.stats.results import Doubt
 
 from .maker import made

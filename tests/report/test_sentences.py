@@ -20,7 +20,7 @@ from ablationlab.report.make import with_analysis
 from ablationlab.report.page.build import page_html
 from ablationlab.report.page.design import runs_words
 from ablationlab.report.page.sentences import comparisons, efficiency, ngrams, pairing
-from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.compose import document_of
 from ablationlab.report.tables.readings import reading_table
 from ablationlab.report.tables.write import tables_of
 from analysis.builder import build, calm, study

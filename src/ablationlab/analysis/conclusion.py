@@ -11,8 +11,8 @@ from ablationlab.analysis.comparisons import RESAMPLES, compare_all
 from ablationlab.analysis.dataset import Dataset
 from ablationlab.analysis.interactions import interactions, with_simple_effects
 from ablationlab.analysis.looks import look_result
-from ablationlab.analysis.power import power_of, with_seeds_to_keep
 from ablationlab.analysis.stability import stability
+from ablationlab.analysis.study_power import power_of, with_seeds_to_keep
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.results import Results

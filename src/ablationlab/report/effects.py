@@ -17,8 +17,6 @@ from ablationlab.records.metrics import Metric, metric_name
 from ablationlab.records.verdict import FAILURES, Answer, Guard, Standing, VariantVerdict, Verdict
 from ablationlab.report.slots import NOTHING, Scale, Slot
 
-#: An estimate has so many digits.
-DIGITS: Final = 3
 #: Why an effect may have no interval: a few runs make its means; runs are lost.
 MEDIANS, LOST = "medians", "lost runs"
 #: Beyond ten times the seeds at hand.
@@ -211,10 +209,10 @@ def _shown(it: Comparison) -> tuple[Difference, float | None, float | None, str,
     """The difference as printed, the interval's ends, and the fields of both; medians where a few runs make the means."""
     log = it.transform == "log"
     if it.told_by_medians:
-        return difference(it.delta_median, log=log, unit=it.unit, digits=DIGITS), None, None, "delta_median", ""
+        return difference(it.delta_median, log=log, unit=it.unit), None, None, "delta_median", ""
     interval, at = it.main_interval, "deciding" if it.deciding is not None else f"intervals/{it.interval}"
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return difference(it.estimate, low, high, log=log, unit=it.unit, digits=DIGITS), low, high, it.estimate_at, at
+    return difference(it.estimate, low, high, log=log, unit=it.unit), low, high, it.estimate_at, at
 
 
 def _slot(text: str, at: str, value: float | None, shown: Difference) -> Slot:

@@ -19,7 +19,7 @@ from ablationlab.report.charts.curves import curves
 from ablationlab.report.charts.theme import DARK_OF, colours, config
 from ablationlab.report.interim import interim_note, interim_rows, look_pending
 from ablationlab.report.page.embed import by_column
-from ablationlab.stats.stability import spike_score
+from ablationlab.stats.spikes import spike_score
 
 #: Over how many seconds the speed is averaged.
 SPEED_SECONDS = 120.0

@@ -51,24 +51,15 @@ from ablationlab.report.page.verdicts import MOST_IN_A_ROW, linked_answers, pict
 from ablationlab.report.table import swatch_style
 from ablationlab.report.tables.ablation import ablation_table
 from ablationlab.report.tables.answers import answer_line, hypothesis_table
+from ablationlab.report.tables.can_show import power_table
 from ablationlab.report.tables.comparisons import PAGE, comparison_table, contrast_table, text_table
+from ablationlab.report.tables.factors import interaction_table, simple_table
+from ablationlab.report.tables.failures import gain_table, stability_table
+from ablationlab.report.tables.noise import noise_table
 from ablationlab.report.tables.readings import reading_table, reading_text
-from ablationlab.report.tables.study import (
-    data_table,
-    direction_table,
-    figure_table,
-    gain_table,
-    hash_table,
-    interaction_table,
-    noise_table,
-    power_table,
-    rate_table,
-    run_table,
-    simple_table,
-    stability_table,
-    swept_table,
-    variant_table,
-)
+from ablationlab.report.tables.replication import direction_table, figure_table
+from ablationlab.report.tables.setup import data_table, hash_table, run_table, variant_table
+from ablationlab.report.tables.sweeps import rate_table, swept_table
 from ablationlab.report.tables.tasks import task_table
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ablationlab.core.grouping import grouped
 from ablationlab.records.energy import overlap
 from ablationlab.records.storage import read_json
 from ablationlab.report.table import Cell, Column, Table
-from ablationlab.report.terminal.study import precisions
+from ablationlab.report.terminal.planned import precisions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

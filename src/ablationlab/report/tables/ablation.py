@@ -18,14 +18,15 @@ from ablationlab.analysis.wording import (
     spikes_known,
     undecided,
 )
-from ablationlab.core.format import amount, difference, level, mean_sd, number, percent, several
-from ablationlab.records.analysis import Analysis, Comparison, Seed, StabilityAnalysis
+from ablationlab.core.format import DASH, amount, difference, level, mean_sd, number, percent, several
+from ablationlab.records.analysis import MACRO, Analysis, Comparison, Seed, StabilityAnalysis
 from ablationlab.records.metrics import is_accuracy
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.naming import as_title, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Row, Table
 from ablationlab.report.tables.answers import answer_cell
+from ablationlab.report.tables.setup import regime_column
 
 #: From so many variants on they are ranked, the best first, unless factors arrange them.
 FEWEST_RANKED = 5
@@ -300,3 +301,40 @@ def _note(
     )
     how = f", corrected by {' or '.join(corrected)}" if corrected else ""
     return f"{text}. Interval: the one that decides ({at}{how}).{scored}"
+
+
+def arm_table(analysis: Analysis) -> Table:
+    """Mean and SD over seeds of every metric for every arm that is compared with the baseline."""
+    baseline = analysis.baseline
+    arms: dict[tuple[str, str], dict[str, Comparison]] = {}
+    for comparison in analysis.comparisons:
+        if comparison.reference != baseline or comparison.task not in (None, MACRO):
+            continue
+        row = arms.setdefault((comparison.metric, comparison.regime), {})
+        row[comparison.variant] = comparison
+        if baseline not in row or row[baseline].n < comparison.n:
+            row[baseline] = comparison
+    names = [
+        name for name in dict.fromkeys((baseline, *analysis.variants)) if any(name in row for row in arms.values())
+    ]
+    rows: list[Cells] = []
+    for (metric, regime), row in arms.items():
+        first = next(iter(row.values()))
+        unit = first.unit
+        cells: dict[Column, Cell] = {
+            Column("metric", "Metric"): Cell.of(metric, name_of(first), note=printed_unit(unit)),
+            regime_column(analysis): Cell.name(regime),
+            Column("unit", printed=False): Cell.of(unit),
+        }
+        for name in names:
+            mean, sd, n = arm_mean(analysis, row[name], name) if name in row else (None, None, None)
+            cells |= {
+                Column(f"{name}_n", printed=False): Cell.of(n),
+                Column(f"{name}_mean", name, "right", name=True): Cell.of(
+                    mean, arm_words(analysis, row[name], name, beside=row.values()) if name in row else DASH
+                ),
+                Column(f"{name}_sd", printed=False): Cell.of(sd),
+            }
+        rows.append(cells)
+    shown = [comparison for row in arms.values() for comparison in row.values()]
+    return Table.of("arms", "Mean and standard deviation over seeds, per arm.", rows, median_note(shown).strip())
