@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
@@ -47,6 +49,16 @@ def test_analyze_writes_only_when_asked_and_the_report_reads_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
     folder = found.write(tmp_path / "out")
     assert Results.open(folder).verdict == found.verdict
+
+
+def test_a_notebook_completes_what_the_package_exports_and_each_has_a_meaning():
+    assert set(ablationlab.__all__) == set(dir(ablationlab))
+    for name in set(ablationlab.__all__) - {"__version__"}:
+        assert inspect.getdoc(getattr(ablationlab, name)), name
+    for call in (ablationlab.linear, ablationlab.ForwardPass.layer, ablationlab.BlockPart.__call__):
+        hints = inspect.get_annotations(call)
+        assert {*inspect.signature(call).parameters} - {"self"} <= hints.keys()
+        assert "return" in hints
 
 
 def test_analyze_takes_a_results_folder_by_its_name(tmp_path, monkeypatch):

@@ -130,8 +130,7 @@ def cause(at: Divergence) -> str:
 def nothing_to_score(runs: Mapping[str, Divergence | None]) -> str:
     """Why no run of a study can be evaluated: all that ended diverged."""
     name, at = next(iter(runs.items()))
-    every = "the one run that ended has" if len(runs) == 1 else f"all {len(runs)} runs that ended have"
-    return f"{every} diverged, so there are no weights to score ({name}: {divergence(at)})"
+    return f"no weights to score: diverged {count(len(runs))} of {count(len(runs))} ({name}: {divergence(at)})"
 
 
 _INSTABILITIES: Final[Mapping[Instability, str]] = {
