@@ -1,4 +1,4 @@
-"""The look of a variant: one colour and one shape, the same in every chart of every study that has it.
+"""The emblem of a variant: one colour and one shape, the same in every chart of every study that has it.
 
 Colours come in pairs, for light and for dark ground. They keep away from the two hues of answers, stand out from either
 ground, and a colour-blind eye tells the first six apart.
@@ -91,7 +91,7 @@ KNOWN: Final[Mapping[str, tuple[int, str]]] = {
 
 
 @dataclass(frozen=True)
-class Look:
+class Emblem:
     """*hue*: its place in `HUES`; *shape*: of `SHAPES`, or `RING`."""
 
     hue: int
@@ -106,11 +106,11 @@ class Look:
         return HUES[self.hue][dark]
 
 
-BASELINE: Final = Look(0, RING)
+BASELINE: Final = Emblem(0, RING)
 
 
-def looks(variants: Iterable[str], baseline: str) -> dict[str, Look]:
-    """A look for each variant of a study: no two alike, no colour twice while there are others.
+def emblems(variants: Iterable[str], baseline: str) -> dict[str, Emblem]:
+    """An emblem for each variant of a study: no two alike, no colour twice while there are others.
 
     What `KNOWN` does not name has the hue that follows from its name. A hue that is taken moves the later variant.
     """
@@ -118,13 +118,13 @@ def looks(variants: Iterable[str], baseline: str) -> dict[str, Look]:
     found = {baseline: BASELINE}
     for name in sorted(names, key=lambda name: name not in KNOWN):
         hue, shape = KNOWN.get(name) or _wanted(name)
-        taken = {look.hue for look in found.values()}
+        taken = {emblem.hue for emblem in found.values()}
         if len(taken) < len(HUES):
             hue = next(h for h in _from(hue) if h not in taken)
-            found[name] = Look(hue, shape)
+            found[name] = Emblem(hue, shape)
         else:
-            other = (Look(h, s) for s in _turned(shape) for h in _from(hue))
-            found[name] = next((look for look in other if look not in found.values()), Look(hue, shape))
+            other = (Emblem(h, s) for s in _turned(shape) for h in _from(hue))
+            found[name] = next((emblem for emblem in other if emblem not in found.values()), Emblem(hue, shape))
     return {name: found[name] for name in dict.fromkeys((*variants, baseline))}
 
 

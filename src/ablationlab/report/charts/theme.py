@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ablationlab.core.format import count
 from ablationlab.records.storage import slug
 from ablationlab.report import fonts
-from ablationlab.report.colours import HUES, RING, looks
+from ablationlab.report.colours import HUES, RING, emblems
 
 if TYPE_CHECKING:
     import altair as alt
@@ -242,7 +242,7 @@ def drawn_values(arms: Mapping[Any, Sequence[tuple[Seed, float]]]) -> tuple[froz
 
 def colours(results: Results) -> dict[str, str]:
     """Variant -> light colour."""
-    return {name: look.colour() for name, look in looks(results.variants, results.baseline).items()}
+    return {name: emblem.colour() for name, emblem in emblems(results.variants, results.baseline).items()}
 
 
 #: So many figures of one kind or more, one per regime, are drawn small, side by side, under one title.
@@ -280,8 +280,8 @@ def variant_dash(results: Results, *, legend: bool = True) -> alt.StrokeDash:
 
     places = list(_VEGA)
     patterns = {
-        name: DASHES[0] if look.shape == RING else DASHES[1 + places.index(look.shape)]
-        for name, look in looks(results.variants, results.baseline).items()
+        name: DASHES[0] if emblem.shape == RING else DASHES[1 + places.index(emblem.shape)]
+        for name, emblem in emblems(results.variants, results.baseline).items()
     }
     scale = alt.Scale(domain=list(patterns), range=list(patterns.values()))
     return alt.StrokeDash("variant:N", scale=scale, legend=_legend(lines=True) if legend else None)
@@ -295,7 +295,7 @@ def variant_shape(results: Results, *, legend: bool = False, drawn: Collection[s
     """The shape that goes with the colour."""
     import altair as alt
 
-    found = {name: _VEGA[look.shape] for name, look in looks(results.variants, results.baseline).items()}
+    found = {name: _VEGA[emblem.shape] for name, emblem in emblems(results.variants, results.baseline).items()}
     scale = alt.Scale(domain=list(found), range=list(found.values()))
     return alt.Shape("variant:N", scale=scale, legend=_legend(False, drawn) if legend else None)
 
