@@ -122,7 +122,7 @@ def answers_of(
 def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, VariantVerdict] | None) -> Effect:
     at = f"analysis.json#/comparisons/{place}"
     shown, low, high, estimate_at, interval_at = _shown(it)
-    medians, interval = it.told_by_medians, it.main_interval
+    interval = it.median_interval if it.told_by_medians else it.main_interval
     found = Effect(
         id=it.id,
         metric=it.metric,
@@ -133,7 +133,7 @@ def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, V
         regime=it.regime,
         role=it.role or "",
         label=it.label,
-        estimate=_slot(shown.delta, f"{at}/{estimate_at}", it.delta_median if medians else it.estimate, shown),
+        estimate=_slot(shown.delta, f"{at}/{estimate_at}", _estimate(it), shown),
         low=_slot(shown.low, f"{at}/{interval_at}/low", low, shown),
         high=_slot(shown.high, f"{at}/{interval_at}/high", high, shown),
         level=NOTHING
@@ -211,7 +211,16 @@ def _shown(it: Comparison) -> tuple[Difference, float | None, float | None, str,
     """The difference as printed, the interval's ends, and the fields of both; medians where a few runs make the means."""
     log = it.transform == "log"
     if it.told_by_medians:
-        return difference(it.delta_median, log=log, unit=it.unit, digits=DIGITS), None, None, "delta_median", ""
+        median = it.median_interval
+        low, high = (None, None) if median is None else (median.low, median.high)
+        at = "delta_median" if median is None else "median_interval/estimate"
+        return (
+            difference(_estimate(it), low, high, log=log, unit=it.unit, digits=DIGITS),
+            low,
+            high,
+            at,
+            "median_interval",
+        )
     interval, at = it.main_interval, "deciding" if it.deciding is not None else f"intervals/{it.interval}"
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     return difference(it.estimate, low, high, log=log, unit=it.unit, digits=DIGITS), low, high, it.estimate_at, at
@@ -231,12 +240,19 @@ def _baseline(it: Comparison, at: str) -> Slot:
     return NOTHING if value is None else Slot(number(value, 4), f"{at}/{name}", value)
 
 
+def _estimate(it: Comparison) -> float | None:
+    """The difference that is shown: lost runs are counted in a median where one can be had with them."""
+    if not it.told_by_medians:
+        return it.estimate
+    return it.delta_median if it.median_interval is None else it.median_interval.estimate
+
+
 def _turned(it: Comparison) -> float:
     return -1.0 if it.direction == "higher" else 1.0
 
 
 def _drawn(it: Comparison, low: float | None, high: float | None) -> tuple[float, float | None, float | None] | None:
-    estimate = it.delta_median if it.told_by_medians else it.estimate
+    estimate = _estimate(it)
     if estimate is None or not math.isfinite(estimate):
         return None
     if it.direction == "higher":

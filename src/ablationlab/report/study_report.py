@@ -5,8 +5,8 @@ Nothing here is layout. Renderers print what they have room for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -14,10 +14,13 @@ from typing import Final
 from ablationlab.core.format import count, percent
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, InputDifference
+from ablationlab.records.courses import Courses
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Answer, Standing, Verdict
 from ablationlab.report.effects import Effect, effects_of
-from ablationlab.report.slots import Slot, Statement
+from ablationlab.report.failures import RunEnd, failure_effects, run_ends
+from ablationlab.report.fairness import FairRow, fair_rows
+from ablationlab.report.slots import Slot, Statement, escaped
 
 #: What helps, what harms, then what is open: the order in which answers are told.
 ORDER: Final = (
@@ -47,7 +50,8 @@ class StudyReport:
     """*effects*: every comparison. *answers*: those that the rules answered, by regime, the best first; registered ones
     alone where there are any. *contrasts*: other registered comparisons of the primary metric. *next_look*: seeds of the
     planned look that an answer waits for. *interim*: not all planned runs have ended. *sure*, *fair* and the rest are
-    clauses.
+    clauses. *about*: variants in the study's words. *conditions*: Fair as rows. *ends*: every run, the worst first;
+    *failures*: how much more often a variant's fail. *courses*: as recorded, for pictures.
     """
 
     name: str
@@ -70,6 +74,11 @@ class StudyReport:
     deviations: tuple[Statement, ...]
     next_look: Slot | None = None
     interim: Statement | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    conditions: tuple[FairRow, ...] = ()
+    ends: tuple[RunEnd, ...] = ()
+    failures: tuple[Effect, ...] = ()
+    courses: Courses | None = None
 
     @cached_property
     def groups(self) -> tuple[AnswerGroup, ...]:
@@ -103,6 +112,11 @@ class StudyReport:
             yield from row.slots()
         for statement in self.statements():
             yield from (slot for slot in statement.slots.values() if slot.at)
+        for condition in self.conditions:
+            yield from condition.slots()
+        for failure in self.failures:
+            yield from failure.slots()
+        yield from (end.at for end in self.ends if end.at.at)
         if self.next_look is not None:
             yield self.next_look
 
@@ -143,7 +157,7 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
                 "more.hypothesis",
                 {
                     "name": Slot(name),
-                    "status": Slot(known.status, f"verdict.json#/hypotheses/{_escaped(name)}/status", known.status),
+                    "status": Slot(known.status, f"verdict.json#/hypotheses/{escaped(name)}/status", known.status),
                 },
             )
             for name, known in verdict.hypotheses.items()
@@ -160,6 +174,11 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
             for place, known in enumerate(analysis.deviations)
         ),
         interim=_interim(results),
+        about=analysis.about,
+        conditions=fair_rows(analysis),
+        ends=run_ends(analysis),
+        failures=failure_effects(analysis),
+        courses=None if results is None else results.courses,
         next_look=None if verdict.next_look is None else _n(verdict.next_look, "verdict.json#/next_look"),
     )
 
@@ -172,11 +191,6 @@ def _interim(results: Results | None) -> Statement | None:
 
 def _by_estimate(row: Effect) -> tuple[bool, float]:
     return row.drawn is None, 0.0 if row.drawn is None else row.drawn[0]
-
-
-def _escaped(name: str) -> str:
-    """A key in a JSON pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _n(value: int, at: str = "") -> Slot:
