@@ -40,7 +40,6 @@ from ablationlab.report.charts import (
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import (
     DARK_OF,
-    HUES,
     NUMBERS,
     Figure,
     colours,
@@ -52,6 +51,7 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
+from ablationlab.report.colours import HUES
 from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.make import with_analysis

@@ -10,7 +10,6 @@ from ablationlab.analysis.wording import difference_of, undecided
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BY_VARIANT,
-    HUES,
     RULE,
     SHAPES,
     Figure,
@@ -20,6 +19,7 @@ from ablationlab.report.charts.theme import (
     robust_scale,
     variant_colour,
 )
+from ablationlab.report.colours import HUES
 from ablationlab.report.naming import as_title, printed_unit
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from ablationlab.report.charts.theme import (
     CALM,
     GRID,
     GROUND,
-    HUES,
     QUIET,
     WARN,
     Figure,
@@ -32,6 +31,7 @@ from ablationlab.report.charts.theme import (
     variant_rows,
     variant_shape,
 )
+from ablationlab.report.colours import HUES
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import ArmSurvival

@@ -1,9 +1,7 @@
 """What all charts share: colours that a colour-blind eye tells apart, one per variant everywhere, and the selection.
 
-Colours come in pairs, for light and for dark ground. Charts are built with the light ones; the page exchanges them by
-`DARK_OF`. The first hues are those of Okabe and Ito (2008), darkened or lightened until they stand out from either ground
-and, six of them, from one another for a colour-blind eye; the others are for studies of many variants. No chart tells
-variants apart by hue alone: each has a dash pattern and a shape too.
+Charts are built with the light colours of `report.colours`; those of a dark ground are exchanged by `DARK_OF`. No chart
+tells variants apart by hue alone: each has a dash pattern and a shape too.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ablationlab.core.format import count
 from ablationlab.records.storage import slug
 from ablationlab.report import fonts
+from ablationlab.report.colours import HUES, RING, emblems
 
 if TYPE_CHECKING:
     import altair as alt
@@ -25,25 +24,6 @@ if TYPE_CHECKING:
     from ablationlab.records.analysis import Seed
     from ablationlab.records.results import Results
 
-#: (light, dark), the baseline's first: it is grey, the changes have colours.
-HUES = (
-    ("#59626d", "#a9b3bd"),
-    ("#0072b2", "#4ba9e3"),
-    ("#d55e00", "#f2894a"),
-    ("#00936b", "#37c89c"),
-    ("#c05c9b", "#f5a8e8"),
-    ("#7b5b2c", "#cba872"),
-    ("#6f3cc4", "#b694ff"),
-    ("#b97a00", "#efb840"),
-    ("#a80f2d", "#ff6479"),
-    ("#4a8c10", "#8fdc52"),
-    ("#00818a", "#3fe0ea"),
-    ("#cc2fa6", "#ff7be6"),
-    ("#232f7d", "#6f86ff"),
-    ("#dc6a75", "#ffc2b8"),
-    ("#2a4a3a", "#d9f2c0"),
-    ("#8f9000", "#dfe04a"),
-)
 #: More variants than this have smaller legends and wider charts.
 MANY = 8
 INK = ("#1d2228", "#e9e6e0")
@@ -61,8 +41,20 @@ DARK_OF: Mapping[str, str] = dict((*HUES, INK, QUIET, GRID, RULE, BAND, CALM, GO
 
 #: The baseline is a whole line, drawn first; in the gaps of the others it stays visible where curves coincide. Dashes and
 #: gaps are long enough that two colours alternate there: shorter ones mix to grey.
-DASHES = ([1, 0], [14, 5], [7, 9], [14, 5, 4, 5], [22, 5], [5, 7], [10, 4], [9, 4, 4, 4])
+DASHES = ([1, 0], [14, 5], [7, 9], [14, 5, 4, 5], [22, 5], [5, 7], [10, 4], [9, 4, 4, 4], [18, 9])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
+#: Each shape of a variant in Vega's words, and the dashes that go with it.
+_VEGA: Mapping[str, str] = {
+    "circle": "circle",
+    "square": "square",
+    "triangle": "triangle-up",
+    "diamond": "diamond",
+    "down": "triangle-down",
+    "cross": "cross",
+    "right": "triangle-right",
+    "left": "triangle-left",
+    RING: "circle",
+}
 
 
 class PageSentence(str):
@@ -206,11 +198,6 @@ def legend_columns(names: Sequence[str], width: float) -> int:
     return max(1, int(width // (max((fonts.width(name, size) for name in names), default=0) + rest)))
 
 
-def _turned(place: int, looks: int) -> int:
-    """The dash or shape of a variant: another one each time the colours start again, so that no two variants look alike."""
-    return (place + place // len(HUES)) % looks
-
-
 def recoloured(spec: Any) -> Any:
     """A specification with every light colour exchanged for its dark one."""
     if isinstance(spec, dict):
@@ -254,8 +241,8 @@ def drawn_values(arms: Mapping[Any, Sequence[tuple[Seed, float]]]) -> tuple[froz
 
 
 def colours(results: Results) -> dict[str, str]:
-    """Variant -> light colour, by the study's order."""
-    return {name: HUES[place % len(HUES)][0] for place, name in enumerate(results.variants)}
+    """Variant -> light colour."""
+    return {name: emblem.colour() for name, emblem in emblems(results.variants, results.baseline).items()}
 
 
 #: So many figures of one kind or more, one per regime, are drawn small, side by side, under one title.
@@ -291,9 +278,12 @@ def variant_dash(results: Results, *, legend: bool = True) -> alt.StrokeDash:
     """The dash pattern that goes with the colour; its *legend* shows lines."""
     import altair as alt
 
-    names = list(results.variants)
-    patterns = [DASHES[_turned(place, len(DASHES))] for place in range(len(names))]
-    scale = alt.Scale(domain=names, range=patterns)
+    places = list(_VEGA)
+    patterns = {
+        name: DASHES[0] if emblem.shape == RING else DASHES[1 + places.index(emblem.shape)]
+        for name, emblem in emblems(results.variants, results.baseline).items()
+    }
+    scale = alt.Scale(domain=list(patterns), range=list(patterns.values()))
     return alt.StrokeDash("variant:N", scale=scale, legend=_legend(lines=True) if legend else None)
 
 
@@ -305,11 +295,9 @@ def variant_shape(results: Results, *, legend: bool = False, drawn: Collection[s
     """The shape that goes with the colour."""
     import altair as alt
 
-    names = list(results.variants)
-    shapes = [SHAPES[_turned(place, len(SHAPES))] for place in range(len(names))]
-    return alt.Shape(
-        "variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend(False, drawn) if legend else None
-    )
+    found = {name: _VEGA[emblem.shape] for name, emblem in emblems(results.variants, results.baseline).items()}
+    scale = alt.Scale(domain=list(found), range=list(found.values()))
+    return alt.Shape("variant:N", scale=scale, legend=_legend(False, drawn) if legend else None)
 
 
 #: Numbers of a tooltip in d3's words, as `core.format` prints them on the page. The digits of a difference follow from its

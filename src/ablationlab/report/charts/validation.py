@@ -6,7 +6,8 @@ import altair as alt
 
 from ablationlab.core.format import setting
 from ablationlab.instrument.validation.records import Validation
-from ablationlab.report.charts.theme import HUES, INK, QUIET, RULE, Figure, Tables
+from ablationlab.report.charts.theme import INK, QUIET, RULE, Figure, Tables
+from ablationlab.report.colours import HUES
 from ablationlab.stats import paired_t_power
 
 

@@ -20,7 +20,6 @@ from ablationlab.report.charts.stability import calm
 from ablationlab.report.charts.theme import (
     DARK_OF,
     FEWEST_MULTIPLES,
-    HUES,
     LOG_LABELS,
     LOG_WORDS,
     MANY,
@@ -31,6 +30,7 @@ from ablationlab.report.charts.theme import (
     colours,
     config,
 )
+from ablationlab.report.colours import HUES
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures

@@ -18,7 +18,8 @@ from ablationlab.records.results import Results
 from ablationlab.records.storage import slug
 from ablationlab.report import fonts
 from ablationlab.report.charts.stability import ENDS
-from ablationlab.report.charts.theme import BAD, GOOD, HUES, MANY, RULE, WARN, Figure, Tables
+from ablationlab.report.charts.theme import BAD, GOOD, MANY, RULE, WARN, Figure, Tables
+from ablationlab.report.colours import HUES
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
