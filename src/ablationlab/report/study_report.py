@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ablationlab.core.format import count, percent
+from ablationlab.core.format import count, number, percent
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, InputDifference
 from ablationlab.records.courses import Courses
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Answer, Standing, Verdict
+from ablationlab.report.colours import Emblem, emblems
 from ablationlab.report.effects import Effect, effects_of
 from ablationlab.report.failures import RunEnd, failure_effects, run_ends
 from ablationlab.report.fairness import FairRow, fair_rows
@@ -52,6 +53,7 @@ class StudyReport:
     planned look that an answer waits for. *interim*: not all planned runs have ended. *sure*, *fair* and the rest are
     clauses. *about*: variants in the study's words. *conditions*: Fair as rows. *ends*: every run, the worst first;
     *failures*: how much more often a variant's fail. *courses*: as recorded, for pictures.
+    *references*: what chance and n-gram models reach on the validation text.
     """
 
     name: str
@@ -74,11 +76,19 @@ class StudyReport:
     deviations: tuple[Statement, ...]
     next_look: Slot | None = None
     interim: Statement | None = None
+    baseline: str = ""
+    variants: tuple[str, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     conditions: tuple[FairRow, ...] = ()
     ends: tuple[RunEnd, ...] = ()
     failures: tuple[Effect, ...] = ()
     courses: Courses | None = None
+    references: tuple[tuple[str, Slot], ...] = ()
+
+    @cached_property
+    def emblems(self) -> Mapping[str, Emblem]:
+        """Each variant's colour and shape."""
+        return emblems(self.variants, self.baseline)
 
     @cached_property
     def groups(self) -> tuple[AnswerGroup, ...]:
@@ -174,13 +184,26 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
             for place, known in enumerate(analysis.deviations)
         ),
         interim=_interim(results),
+        baseline=analysis.baseline,
+        variants=analysis.variants,
         about=analysis.about,
         conditions=fair_rows(analysis),
         ends=run_ends(analysis),
         failures=failure_effects(analysis),
         courses=None if results is None else results.courses,
+        references=tuple(_references(results)),
         next_look=None if verdict.next_look is None else _n(verdict.next_look, "verdict.json#/next_look"),
     )
+
+
+def _references(results: Results | None) -> Iterator[tuple[str, Slot]]:
+    """Where all arms read one text in the same tokens."""
+    plan = None if results is None else results.plan
+    if plan is None or plan.lab_corpus is None or plan.corpora:
+        return
+    for name, loss in plan.reference_losses.items():
+        at = f"plan.lock#/reference_losses/{escaped(name)}"
+        yield "chance" if name == "uniform" else name, Slot(number(loss, 4), at, loss)
 
 
 def _interim(results: Results | None) -> Statement | None:
