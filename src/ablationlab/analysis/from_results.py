@@ -82,7 +82,8 @@ def read_results(
     if evaluated:
         values |= values_of(own, evaluated, _endings(own, by_id))
     checks = _ledger(plan, done, checked)
-    other_curves = readings(plan, done)
+    at_own_rates = () if sweep is None else tuple(by_id[run.run] for run in sweep.runs if run.run in by_id)
+    other_curves = readings(plan, done, at_own_rates)
     deviations = tuple(_deviations(plan, results, done, study_file, evaluated))
     in_tokens = [name for name in study.variants if _comparable(plan, name)]
     seen = (*stable, *(sweep.runs if sweep is not None else ()))

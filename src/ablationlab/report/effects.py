@@ -38,10 +38,10 @@ class GuardState:
 class Effect:
     """One comparison: variant - reference on one metric in one regime.
 
-    *baseline*: the reference's own value. *drawn*: (estimate, low, high) as costs, positive is worse; *ticks*: the cost on
-    each seed; *smallest*: the smallest effect on that scale. *word*: the answer where the rules gave one, else the outcome of
-    the test. *seeds*: those that would decide it. *failed*: unstable runs of the reference and of the variant, of
-    as many *pairs* of runs, where any is.
+    *baseline*: the reference's own value, *value*: the variant's. *drawn*: (estimate, low, high) as costs, positive is
+    worse; *ticks*: the cost on each seed; *smallest*: the smallest effect on that scale, *margin*: the registered one.
+    *word*: the answer where the rules gave one, else the outcome of the test. *seeds*: those that would decide it. *failed*:
+    unstable runs of the reference and of the variant, of as many *pairs* of runs, where any is.
     """
 
     id: str
@@ -60,6 +60,7 @@ class Effect:
     p: Slot = NOTHING
     n: Slot = NOTHING
     baseline: Slot = NOTHING
+    value: Slot = NOTHING
     word: Slot = NOTHING
     answer: Answer | None = None
     advice: Slot = NOTHING
@@ -75,6 +76,7 @@ class Effect:
     drawn: tuple[float, float | None, float | None] | None = None
     ticks: tuple[float, ...] = ()
     smallest: float | None = None
+    margin: float | None = None
 
     @property
     def interval(self) -> str:
@@ -85,7 +87,8 @@ class Effect:
 
     def slots(self) -> list[Slot]:
         """Everything that it prints."""
-        own = [self.estimate, self.low, self.high, self.level, self.p, self.n, self.baseline, self.word, self.advice]
+        own = [self.estimate, self.low, self.high, self.level, self.p, self.n, self.baseline, self.value, self.word]
+        own.append(self.advice)
         own += [self.seeds, self.pairs, *self.far_out, *(guard.seeds for guard in self.guards), *(self.failed or ())]
         return [slot for slot in (*own, *(slot for pair in self.without for slot in pair)) if slot.at]
 
@@ -141,7 +144,8 @@ def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, V
         else Slot(level(interval.level), f"{at}/{interval_at}/level", interval.level, "percent"),
         p=NOTHING if it.p_adjusted is None else Slot(p_value(it.p_adjusted), f"{at}/p_adjusted", it.p_adjusted),
         n=Slot(count(it.n), f"{at}/n", it.n),
-        baseline=_baseline(it, at),
+        baseline=_own(it, it.reference, "reference", at),
+        value=_own(it, it.variant, "variant", at),
         word=Slot(_outcome(it), f"{at}/{'cost/same' if _same(it) else 'outcome'}", it.outcome),
         flags=_flags_of(it),
         far_out=tuple(
@@ -150,6 +154,7 @@ def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, V
         drawn=_drawn(it, low, high),
         ticks=tuple(_turned(it) * pair.delta for pair in it.pairs),
         smallest=it.smallest_effect,
+        margin=it.margin,
     )
     return found if judged is None else _answered(analysis, found, *judged)
 
@@ -231,12 +236,11 @@ def _slot(text: str, at: str, value: float | None, shown: Difference) -> Slot:
     return NOTHING if value is None else Slot(text, at, value, scale)
 
 
-def _baseline(it: Comparison, at: str) -> Slot:
-    """The reference's own value, with the digits of its spread."""
-    if it.told_by_medians or it.reference in it.unstable_means or it.reference in it.skewed:
-        value, name = it.reference_median, "reference_median"
-    else:
-        value, name = it.reference_mean, "reference_mean"
+def _own(it: Comparison, arm: str, side: str, at: str) -> Slot:
+    """An arm's own value: its median where a few runs make its mean."""
+    middle = it.told_by_medians or arm in it.unstable_means or arm in it.skewed
+    name = f"{side}_{'median' if middle else 'mean'}"
+    value: float | None = getattr(it, name)
     return NOTHING if value is None else Slot(number(value, 4), f"{at}/{name}", value)
 
 

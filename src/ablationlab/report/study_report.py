@@ -19,6 +19,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.verdict import Answer, Standing, Verdict
 from ablationlab.report.colours import Emblem, emblems
 from ablationlab.report.effects import Effect, effects_of
+from ablationlab.report.equal_time import equal_time_effects
 from ablationlab.report.failures import RunEnd, failure_effects, run_ends
 from ablationlab.report.fairness import FairRow, fair_rows
 from ablationlab.report.slots import Slot, Statement, escaped
@@ -52,7 +53,7 @@ class StudyReport:
     alone where there are any. *contrasts*: other registered comparisons of the primary metric. *next_look*: seeds of the
     planned look that an answer waits for. *interim*: not all planned runs have ended. *sure*, *fair* and the rest are
     clauses. *about*: variants in the study's words. *conditions*: Fair as rows. *ends*: every run, the worst first;
-    *failures*: how much more often a variant's fail. *courses*: as recorded, for pictures.
+    *beside*: what is no comparison of a metric: failed runs, the loss at equal time. *courses*: as recorded, for pictures.
     *references*: what chance and n-gram models reach on the validation text.
     """
 
@@ -81,7 +82,7 @@ class StudyReport:
     about: Mapping[str, str] = field(default_factory=dict)
     conditions: tuple[FairRow, ...] = ()
     ends: tuple[RunEnd, ...] = ()
-    failures: tuple[Effect, ...] = ()
+    beside: tuple[Effect, ...] = ()
     courses: Courses | None = None
     references: tuple[tuple[str, Slot], ...] = ()
 
@@ -124,8 +125,8 @@ class StudyReport:
             yield from (slot for slot in statement.slots.values() if slot.at)
         for condition in self.conditions:
             yield from condition.slots()
-        for failure in self.failures:
-            yield from failure.slots()
+        for row in self.beside:
+            yield from row.slots()
         yield from (end.at for end in self.ends if end.at.at)
         if self.next_look is not None:
             yield self.next_look
@@ -189,7 +190,7 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
         about=analysis.about,
         conditions=fair_rows(analysis),
         ends=run_ends(analysis),
-        failures=failure_effects(analysis),
+        beside=(*equal_time_effects(analysis), *failure_effects(analysis)),
         courses=None if results is None else results.courses,
         references=tuple(_references(results)),
         next_look=None if verdict.next_look is None else _n(verdict.next_look, "verdict.json#/next_look"),
