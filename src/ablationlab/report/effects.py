@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ablationlab.core.format import DASH, Difference, count, difference, level, number, p_value, setting
+from ablationlab.core.format import DASH, Difference, amount, count, difference, level, number, p_value, setting
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import Metric, metric_name
 from ablationlab.records.verdict import FAILURES, Answer, Guard, Standing, VariantVerdict, Verdict
@@ -21,6 +21,8 @@ from ablationlab.report.slots import NOTHING, Scale, Slot
 DIGITS: Final = 3
 #: Why an effect may have no interval: a few runs make its means; runs are lost.
 MEDIANS, LOST = "medians", "lost runs"
+#: A value as large has a prefix.
+_MANY: Final = 1e5
 #: Beyond ten times the seeds at hand.
 TOO_CLOSE: Final = "too close"
 
@@ -241,7 +243,9 @@ def _own(it: Comparison, arm: str, side: str, at: str) -> Slot:
     middle = it.told_by_medians or arm in it.unstable_means or arm in it.skewed
     name = f"{side}_{'median' if middle else 'mean'}"
     value: float | None = getattr(it, name)
-    return NOTHING if value is None else Slot(number(value, 4), f"{at}/{name}", value)
+    if value is None:
+        return NOTHING
+    return Slot(amount(value) if abs(value) >= _MANY else number(value, 4), f"{at}/{name}", value)
 
 
 def _estimate(it: Comparison) -> float | None:

@@ -52,9 +52,10 @@ def _shown(report: StudyReport, curves: LossCurves, regime: str) -> list[tuple[E
 def _regime(report: StudyReport, curves: LossCurves, regime: str, several: bool) -> Iterable[str]:
     shown = [course for _, course in _shown(report, curves, regime)]
     smallest = next((row.smallest for row in report.answers if row.regime == regime), None)
-    reach = [value for course in shown for value in (*course.difference, *_inner(course))]
+    most = _most(shown)
+    reach = [min(max(v, -most), most) for c in shown for v in (*c.difference, *c.low, *c.high) if v is not None]
     y = Scale.around(reach, zero=True)
-    x = Scale.around(place for course in shown for place in course.places)
+    x = _across(shown)
     if y is None or x is None:
         return
     places = _place_ticks(curves, x)
@@ -64,7 +65,7 @@ def _regime(report: StudyReport, curves: LossCurves, regime: str, several: bool)
         report.emblems,
         x=x,
         y=y,
-        x_ticks=places,
+        x_ticks=[places[0], places[-1]] if several else places,
         y_text=lambda value: _axis_text(y, value, sign=True),
         height=180 if several else 280,
         smallest=smallest if _in_the_metric(report, curves) else None,
@@ -123,13 +124,15 @@ def _line(
     return Line((course.variant,), course.places, values, low, high, ends)
 
 
-def _inner(course: ArmCourse) -> Iterable[float]:
-    """The bands' ends, but for the few that are absurd: a band may leave its picture."""
-    ends = sorted(abs(end) for end in (*course.low, *course.high) if end is not None)
-    if not ends:
-        return ()
-    usual = 3 * max([ends[len(ends) // 2], *(abs(value) for value in course.difference if value is not None)])
-    return (min(max(end, -usual), usual) for end in (*course.low, *course.high) if end is not None)
+def _most(courses: Sequence[ArmCourse]) -> float:
+    """Beyond this a curve leaves its picture: three times what four fifths of all points are within."""
+    sizes = sorted(abs(value) for course in courses for value in course.difference if value is not None)
+    return 3 * sizes[4 * len(sizes) // 5] or sizes[-1]
+
+
+def _across(courses: Sequence[ArmCourse]) -> Scale | None:
+    places = [place for course in courses for place in course.places]
+    return Scale(min(places), max(places)) if max(places) > min(places) else None
 
 
 def _place_ticks(curves: LossCurves, x: Scale) -> list[tuple[float, str]]:
@@ -166,10 +169,12 @@ def _how(report: StudyReport, curves: LossCurves, shown: Sequence[ArmCourse]) ->
 
 
 def _clauses(report: StudyReport, curves: LossCurves, regimes: Sequence[str]) -> Iterable[Statement]:
-    """Of the variant whose difference was the largest: where that was, and how it ends."""
-    if len(regimes) != 1:
+    """Where the difference is the largest and how it ends, if one line is drawn."""
+    shown = [course for regime in regimes for _, course in _shown(report, curves, regime)]
+    y = Scale.around((value for course in shown for value in course.difference), zero=True)
+    if len(regimes) != 1 or y is None or len(merged([_line(course, course.difference) for course in shown], y)) > 1:
         return
-    course = _shown(report, curves, regimes[0])[0][1]
+    course = shown[0]
     at = f"{_AT}/{curves.arms.index(course)}/difference"
     known = [(abs(value), place, value) for place, value in enumerate(course.difference) if value is not None]
     _, end, last = max(known, key=lambda point: point[1])
@@ -189,13 +194,13 @@ def _slot(value: float, at: str) -> Slot:
 
 def _table(report: StudyReport, curves: LossCurves, regimes: Sequence[str]) -> Table:
     """At some places: the difference of every variant with its interval."""
-    rows = []
+    rows: list[dict[str, Cell | str]] = []
     for regime in regimes:
         arms = [arm for arm in curves.arms if arm.regime == regime and arm.difference]
         every = len(arms[0].places)
         for place in dict.fromkeys(round(k * (every - 1) / (MOST_ROWS - 1)) for k in range(MOST_ROWS)):
             at = arms[0].places[place]
-            row = {"regime": regime} if len(regimes) > 1 else {}
+            row: dict[str, Cell | str] = {"regime": regime} if len(regimes) > 1 else {}
             text = percent(at) if curves.along == "share" else count(round(at))
             rows.append({**row, "place": Cell.of(at, text), **{arm.variant: _cell(arm, place) for arm in arms}})
     heads = list(dict.fromkeys(key for row in rows for key in row))

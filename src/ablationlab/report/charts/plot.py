@@ -129,7 +129,7 @@ def plot_svg(
 
     parts = [*_ground(y, at, y_text, smallest, levels)]
     inside = "".join(part for line in lines for part in _drawn(line, emblems, x, at))
-    stretched = f'viewBox="0 0 {_WIDE} {height}" preserveAspectRatio="none" overflow="visible"'
+    stretched = f'viewBox="0 0 {_WIDE} {height}" preserveAspectRatio="none" overflow="hidden"'
     parts.append(f'<svg width="100%" height="{height}" {stretched}>{inside}</svg>')
     for value, text in x_ticks:
         share = x.place(value)
@@ -158,7 +158,9 @@ def _ground(
     for value, name in levels:
         line = f'x1="0" x2="100%" y1="{at(value):.1f}" y2="{at(value):.1f}"'
         yield f'<line {line} stroke="currentColor" opacity="0.6" stroke-dasharray="2 4"/>'
-        yield f'<text x="100%" y="{at(value) - 4:.1f}" text-anchor="end">{html_text(name)}</text>'
+        end = y.place(value) > 0.5
+        anchor = 'x="100%" text-anchor="end"' if end else 'x="0"'
+        yield f'<text {anchor} y="{at(value) - 4:.1f}">{html_text(name)}</text>'
 
 
 def _drawn(line: Line, emblems: Mapping[str, Emblem], x: Scale, at: Callable[[float], float]) -> Iterator[str]:

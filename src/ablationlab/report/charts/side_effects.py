@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from math import log
 from typing import Final
 
-from ablationlab.core.format import DASH, fixed, setting
+from ablationlab.core.format import DASH, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.verdict import FAILURES, Answer, Standing
 from ablationlab.report.charts.chart import Chart
 from ablationlab.report.charts.difference import MOST_LINES
+from ablationlab.report.colours import Emblem
 from ablationlab.report.effects import Effect
 from ablationlab.report.interval import Axis, Drawn, axis_svg, interval_svg, mark_svg
 from ablationlab.report.slots import Statement
@@ -56,7 +57,9 @@ def side_effects_chart(report: StudyReport) -> Chart | None:
     axis = Axis.around((found for found in drawn.values() if found is not None), [1.0])
     if axis is None or len(rows) < 2:
         return None
-    body = "".join((_head(report, variants, axis), *(_html(report, row, drawn, axis) for row in rows), _foot(axis)))
+    few = len(variants) <= 2
+    head = _head(report, variants if few else (), axis)
+    body = "".join((head, *(_html(report, row, drawn, axis, few=few) for row in rows), _foot(axis)))
     hollow = any(row.margin is None for row in rows)
     svg = f'<div class="ch">{body}{_legend(report, variants, hollow=hollow)}</div>'
     return Chart(svg, _table(rows))
@@ -123,13 +126,18 @@ def _head(report: StudyReport, variants: Sequence[str], axis: Axis) -> str:
         f'<svg class="plot" width="100%" height="20" aria-hidden="true"><svg x="{at}" y="14" overflow="visible">'
         '<text x="-8" text-anchor="end" class="better">◀ better</text><text x="8" class="worse">worse ▶</text></svg></svg>'
     )
-    names = html_text(", ".join(variants))
-    head = f'<div class="df">{html_text(report.baseline)} → {names}</div>'
+    names = " → ".join(filter(None, (report.baseline, ", ".join(variants))))
+    head = f'<div class="df">{html_text(names)}</div>'
     return f'<div class="ch-row head"><div class="nm"></div><div class="pl">{sides}</div>{head}<div class="an"></div></div>'
 
 
 def _html(
-    report: StudyReport, row: _Row, drawn: dict[int, tuple[float, float | None, float | None] | None], axis: Axis
+    report: StudyReport,
+    row: _Row,
+    drawn: dict[int, tuple[float, float | None, float | None] | None],
+    axis: Axis,
+    *,
+    few: bool,
 ) -> str:
     marks = []
     for effect in row.effects:
@@ -141,9 +149,10 @@ def _html(
     strip = interval_svg(axis, marks, height=height, smallest=1.0, grid=[tick for tick in axis.ticks() if tick])
     regime = f"<small>{html_text(row.regime)}</small>" if row.regime else ""
     label = html_text(f"{row.name}: " + ", ".join(f"{e.variant} {_estimate(e)}" for e in row.effects))
+    name = f'<div class="nm">{html_text(row.name)}{regime}</div>'
     return (
-        f'<div class="ch-row" tabindex="0" role="group" aria-label="{label}"><div class="nm">{html_text(row.name)}{regime}</div>'
-        f'<div class="pl">{strip}</div><div class="df">{_values(row)}</div><div class="an">{_words(report, row)}</div></div>'
+        f'<div class="ch-row" tabindex="0" role="group" aria-label="{label}">{name}'
+        f'<div class="pl">{strip}</div><div class="df">{_values(row, few)}</div><div class="an">{_words(report, row)}</div></div>'
     )
 
 
@@ -151,17 +160,18 @@ def _estimate(effect: Effect) -> str:
     return f"{effect.estimate} {effect.unit}".strip() if effect.unit == "%" else effect.estimate.text
 
 
-def _values(row: _Row) -> str:
-    """What the baseline has, and what each variant has; below, the unit and the margin."""
+def _values(row: _Row, few: bool) -> str:
+    """What the baseline has, and where they are *few* what each variant has; below, the unit and the margin."""
     first = row.effects[0]
     if first.failed is not None:
         text = f"{first.failed[0]} → {', '.join(effect.failed[1].text for effect in row.effects if effect.failed)}"
         below = f"of {first.n}"
     elif first.baseline.at:
-        text = f"{first.baseline} → {', '.join(effect.value.text for effect in row.effects)}"
+        own = [effect.value.text for effect in row.effects] if few else []
+        text = " → ".join(filter(None, (first.baseline.text, ", ".join(own))))
         below = "" if first.unit == "%" else first.unit
     else:
-        text, below = ", ".join(map(_estimate, row.effects)), first.unit
+        text, below = ", ".join(map(_estimate, row.effects)) if few else "", first.unit
     margin = "" if row.margin is None else f"±{setting(row.margin)}"
     below = " ".join(filter(None, (below, margin)))
     return html_text(text) + (f"<small>{html_text(below)}</small>" if below else "")
@@ -193,33 +203,29 @@ def _said(word: str) -> str:
 
 
 def _foot(axis: Axis) -> str:
-    below = axis_svg(
-        axis, lambda value: html_text(fixed(value, 0 if axis_is_whole(axis) else 1, sign=True) if value else "0")
-    )
-    return f'<div class="ch-row"><div class="nm"></div><div class="pl">{below}</div><div class="df"></div><div class="an"></div></div>'
-
-
-def axis_is_whole(axis: Axis) -> bool:
-    return all(tick == round(tick) for tick in axis.ticks())
+    below = axis_svg(axis, lambda value: html_text(axis.text(value)) if value else "0")
+    return f'<div class="ch-row"><div class="nm"></div><div class="pl">{below}</div></div>'
 
 
 def _legend(report: StudyReport, variants: Sequence[str], *, hollow: bool) -> str:
     """Every variant's emblem, and what a hollow one is."""
-    found = [(report.emblems[name].shape, report.emblems[name].css, name) for name in variants]
-    items = [
-        f'<span><svg class="mk" width="16" height="16" aria-hidden="true">{mark_svg(*known[:2])}</svg>{html_text(known[2])}</span>'
-        for known in found
-    ]
+    items = [legend_item(report.emblems[name], name) for name in variants]
     items.append(f"<span>{html_text(Statement('side.unit').text)}</span>")
     if hollow:
         items.append(f"<span>{html_text(Statement('side.hollow').text)}</span>")
     return f'<div class="ch-legend">{"".join(items)}</div>'
 
 
+def legend_item(emblem: Emblem, name: str) -> str:
+    """A variant's mark with its name."""
+    mark = mark_svg(emblem.shape, emblem.css)
+    return f'<span><svg class="mk" width="16" height="16" aria-hidden="true">{mark}</svg>{html_text(name)}</span>'
+
+
 def _table(rows: Sequence[_Row]) -> Table:
     heads = ["metric", "regime", "variant", "baseline", "value", "difference", "interval", "margin", "answer"]
     several = any(row.regime for row in rows)
-    lines = [
+    lines: list[dict[str, Cell | str]] = [
         {
             "metric": row.name,
             "regime": row.regime,

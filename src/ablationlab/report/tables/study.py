@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Final
 
 from ablationlab.analysis import wording
@@ -39,12 +38,11 @@ from ablationlab.records.analysis import (
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import Results, Run
-from ablationlab.records.storage import content_hash, slug
-from ablationlab.report.charts.theme import colours
+from ablationlab.records.storage import content_hash
 from ablationlab.report.effects import TOO_CLOSE
 from ablationlab.report.naming import placed, printed_unit
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
-from ablationlab.report.tables.ablation import arm_mean, arm_words, median_note
+from ablationlab.report.tables.arms import arm_mean, arm_words, median_note
 
 
 def _regime(analysis: Analysis) -> Column:
@@ -128,7 +126,6 @@ def run_table(results: Results) -> Table:
     names = list(dict.fromkeys(name for run in results.runs if run.result for name in run.result.metrics))
     rates = any(run.planned.recipe is not None for run in results.runs)
     metrics = {name: Column(name, metric_name(name), "right") for name in names}
-    colour_of = colours(results)
     rows: list[Cells] = []
     for run in results.runs:
         end = None if run.result is None else run.result.divergence
@@ -136,7 +133,7 @@ def run_table(results: Results) -> Table:
         steps = run.step or run.steps
         rows.append(
             {
-                Column("run", "Run"): Cell.name(run.id, colour=colour_of.get(run.variant, "")),
+                Column("run", "Run"): Cell.name(run.id),
                 Column("variant", "Variant"): Cell.name(run.variant),
                 Column("regime", "Regime"): Cell.name(run.regime),
                 Column("seed", "Seed", "right"): run.seed,
@@ -370,35 +367,8 @@ def _failed(kind: Failure) -> str:
     return "were unstable" if kind == Failure.UNSTABLE else wording.FAILURES[kind]
 
 
-def gain_table(analysis: Analysis) -> Table | None:
-    """Unstable runs of every pair of arms, and what is shown on one kind of failure."""
-    if analysis.stability is None:
-        return None
-    parts = [part for part in analysis.stability.parts if part.outcome in ("more-stable", "less-stable")]
-    gains = (*analysis.stability.gains, *parts)
-    test = "McNemar p" if all(gain.test == "mcnemar" for gain in gains) else "Fisher p"
-    rows = [
-        {
-            Column("variant", "Stability gain"): Cell.of(gain.variant, f"{gain.variant} against {gain.reference}"),
-            Column("reference", printed=False): Cell.of(gain.reference),
-            replace(_regime(analysis), below=True): Cell.name(gain.regime),
-            Column("failure", "Runs that", printed=bool(parts)): Cell.of(gain.failure, _failed(gain.failure)),
-            Column("unstable", "Failed" if parts else "Unstable runs", "right"): Cell.of(
-                None, f"{gain.reference_unstable}/{gain.reference_runs} → {gain.variant_unstable}/{gain.variant_runs}"
-            ),
-            Column("gain", "Difference", "right"): Cell.of(gain.estimate, percent),
-            Column("interval", "Interval", "right", below=True): Cell.of(gain.low, wording.printed_gain_interval(gain)),
-            Column("p", f"{test}, uncorrected", "right"): Cell.of(gain.p, p_value),
-            Column("p_adjusted", "Corrected p", "right"): Cell.of(gain.p_adjusted, p_value),
-        }
-        for gain in gains
-    ]
-    what = "Runs that failed" if parts else "Unstable runs"
-    return Table.of("gains", f"{what}, reference → variant.", rows, about=wording.gain_intervals(gains))
-
-
-def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> Table:
-    """Power at this number of seeds; *links* are the page's anchors of comparisons."""
+def power_table(analysis: Analysis) -> Table:
+    """Power at this number of seeds."""
     comparisons = {comparison.id: comparison for comparison in analysis.comparisons}
     metrics = len({metric_of(comparisons[power.comparison]) for power in analysis.power}) > 1
     rows: list[Cells] = []
@@ -409,7 +379,7 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
         unit = "log" if comparison.transform == "log" else printed_unit(comparison.unit)
         effect = power.smallest_effect
         reached = effect is not None and power.detectable_80 <= effect
-        contrast = Cell.contrast(comparison.variant, comparison.reference, anchor=(links or {}).get(comparison.id))
+        contrast = Cell.contrast(comparison.variant, comparison.reference)
         rows.append(
             {
                 Column("comparison", printed=False): Cell.name(power.comparison),
@@ -511,27 +481,6 @@ def _found_table(sweep: SweepAnalysis) -> Table:
         for chosen in sweep.best
     ]
     return Table.of("rates", "The rate that two stages found for each variant.", rows)
-
-
-def swept_table(sweep: SweepAnalysis) -> Table:
-    """Every rate of the sweep: what the runs of each variant came to there, and how many went wrong."""
-    by_rate = grouped((curve.lr, curve) for curve in sorted(sweep.curves, key=lambda curve: curve.lr))
-    variants = dict.fromkeys(curve.variant for curve in sweep.curves)
-    rows: list[Cells] = []
-    for rate, curves in by_rate.items():
-        there = {curve.variant: curve for curve in curves}
-        row: dict[Column, Cell] = {Column("lr", "Rate"): Cell.of(rate, setting)}
-        for name in variants:
-            curve = there.get(name)
-            text = "" if curve is None or curve.mean is None else mean_sd(curve.mean, curve.sd)
-            went = "" if curve is None or not curve.unstable else f"{curve.unstable} of {curve.n} unstable"
-            row[Column(slug(name), name, "right")] = Cell.of(None if curve is None else curve.mean, text, note=went)
-        rows.append(row)
-    title = (
-        f"{wording.capital(metric_name(sweep.metric))} at every rate of the sweep, mean ± SD over its seeds; a run that "
-        "diverged or ended worse than it began counts with its loss at the start."
-    )
-    return Table.of("sweep-rates", title, rows)
 
 
 def noise_table(noise: Sequence[NoiseSources], metric: str | None = None) -> Table | None:
@@ -729,15 +678,12 @@ def figure_table(
     )
 
 
-def direction_table(
-    replication: Replication, links: Mapping[str, str] | None = None, *, reasons: bool = False
-) -> Table:
+def direction_table(replication: Replication, *, reasons: bool = False) -> Table:
     """Published signs beside our comparisons; with *reasons*, notes and why a sign does not transfer."""
     notes = reasons and any(direction.published.note for direction in replication.directions)
     rows: list[Cells] = []
     for direction in replication.directions:
         published, comparison = direction.published, direction.comparison
-        anchor = None if comparison is None else (links or {}).get(comparison.id)
         outcome = words.transfers(direction) if reasons else words.TRANSFERS[direction.outcome]
         delta, low, high = direction.estimate
         printed = words.difference(direction)
@@ -745,7 +691,7 @@ def direction_table(
             {
                 Column("published", "Published"): Cell.of(published.published_as, words.claim(direction)),
                 Column("note", "Note", printed=notes, below=True): published.note,
-                Column("variant", "Contrast"): Cell.contrast(published.variant, published.reference, anchor=anchor),
+                Column("variant", "Contrast"): Cell.contrast(published.variant, published.reference),
                 Column("reference", printed=False): published.reference,
                 Column("metric", "Metric", below=True): Cell.of(
                     published.metric, metric_name, note="log" if direction.transform == "log" else ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Literal
 
 from rich.console import RenderableType
@@ -13,31 +12,20 @@ from rich.text import Text
 from ablationlab.analysis import wording
 from ablationlab.analysis.trends import Scale, StudyTrend
 from ablationlab.core.format import DASH, count, difference, number, p_clause, percent, plain
-from ablationlab.core.grouping import grouped
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import ItemComparison
-from ablationlab.records.metrics import metric_name
 from ablationlab.records.probes import ProbeLine, failures
 from ablationlab.records.results import Results
 from ablationlab.report.layout import Paragraphs
 from ablationlab.report.study_report import StudyReport
 from ablationlab.report.table import Table
-from ablationlab.report.tables.answers import hypothesis_table
-from ablationlab.report.tables.comparisons import item_table, text_table
+from ablationlab.report.tables.comparisons import item_table
 from ablationlab.report.tables.effects import effects_table, guard_table
-from ablationlab.report.tables.readings import reading_table
+from ablationlab.report.tables.everything import every_table, probe_table, rate_tables, task_tables
 from ablationlab.report.tables.study import (
     direction_table,
-    factor_table,
     figure_table,
-    interaction_table,
-    noise_table,
-    rate_table,
-    simple_table,
-    stability_table,
-    sweep_table,
 )
-from ablationlab.report.tables.tasks import arm_name, task_table
 from ablationlab.stats.results import TrendPrediction
 
 #: What `show` opens of a study.
@@ -46,63 +34,23 @@ Part = Literal["guards", "tasks", "probes", "rates", "all"]
 
 def details_view(results: Results, report: StudyReport, parts: Collection[Part]) -> Iterator[RenderableType]:
     """The tables behind an answer, each under its title."""
-    tables: list[Table | None] = []
+    tables: list[Table] = []
     if {"guards", "all"} & set(parts):
         tables.append(guard_table(report.answers))
     if "all" in parts:
-        tables += _every_table(results, report)
+        tables += [effects_table(report.effects), *every_table(results)]
     if {"rates", "all"} & set(parts):
-        tables += _rate_tables(results)
+        tables += rate_tables(results)
     if {"tasks", "all"} & set(parts):
-        tables += [
-            task_table(results).without("sensitive", "meaning", "templates", "spread", "hash"),
-            score_table(results),
-        ]
+        tables += task_tables(results)
     if {"probes", "all"} & set(parts):
         tables.append(probe_table(results))
-    shown = [table for table in tables if table is not None and table.rows]
+    shown = [table for table in tables if table.rows]
     for table in shown:
         yield ""
         yield table.terminal()
     if not shown:
         yield Text("Nothing was recorded for that.")
-
-
-def _every_table(results: Results, report: StudyReport) -> list[Table | None]:
-    analysis, verdict = results.analysis, results.verdict
-    assert analysis is not None
-    assert verdict is not None
-    crossed, scores = analysis.interactions, analysis.evaluation
-    return [
-        effects_table(report.effects),
-        hypothesis_table(verdict),
-        stability_table(analysis),
-        text_table(analysis),
-        None
-        if analysis.readings is None
-        else reading_table(analysis.readings, len(analysis.regimes), analysis.comparisons),
-        factor_table(analysis, crossed) if crossed is not None and crossed.cells else None,
-        None if crossed is None else interaction_table(crossed),
-        simple_table(analysis),
-        noise_table(analysis.noise, analysis.primary),
-        clause_table("Deviations from the registration", [wording.deviation(known) for known in analysis.deviations]),
-        clause_table("Scores of tasks", map(wording.evaluation_note, () if scores is None else scores.notes)),
-        clause_table("Mind", dict.fromkeys(wording.caveat(c) for it in analysis.comparisons for c in it.caveats)),
-    ]
-
-
-def _rate_tables(results: Results) -> list[Table | None]:
-    sweep = None if results.analysis is None else results.analysis.sweep
-    if sweep is None or results.analysis is None:
-        return []
-    notes = clause_table("Learning rates", wording.sweep_notes(sweep))
-    return [sweep_table(sweep, results.analysis.variants), rate_table(sweep), notes]
-
-
-def clause_table(title: str, clauses: Iterable[str]) -> Table | None:
-    """Clauses, one per row."""
-    rows = [(plain(clause),) for clause in clauses]
-    return Table.simple(title, [""], rows) if rows else None
 
 
 def items_view(items: ItemComparison) -> Iterator[RenderableType]:
@@ -181,26 +129,6 @@ def _beyond(found: StudyTrend, predicted: TrendPrediction) -> Iterator[str]:
         )
 
 
-# --- evaluation -----------------------------------------------------------------------------------------------
-
-
-def score_table(results: Results) -> Table:
-    """Every run-level metric that an evaluation measured, as means over seeds."""
-    arms = grouped((arm_name(run), run.evaluation) for run in results.runs if run.evaluation is not None)
-    metrics = dict.fromkeys(name for members in arms.values() for evaluation in members for name in evaluation.metrics)
-    rows = []
-    for metric in metrics:
-        means = [_mean([evaluation.metrics.get(metric) for evaluation in members]) for members in arms.values()]
-        if any(mean is not None for mean in means):
-            rows.append((metric_name(metric), *(number(mean, 4) for mean in means)))
-    return Table.simple("Means over seeds", ["metric", *arms], rows, arms)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
 # --- replication ----------------------------------------------------------------------------------------------
 
 
@@ -218,19 +146,6 @@ def replication_view(replication: Replication, folder: Path) -> Iterator[Rendera
 
 
 # --- probes ---------------------------------------------------------------------------------------------------
-
-
-def probe_table(results: Results) -> Table:
-    """Scalars of every arm when they were last measured, as means over seeds."""
-    values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
-    runs = [(run, run.probe_table().rows) for run in results.compared if run.done]
-    for run, rows in runs:
-        last = {(probe, row.measure, row.group or ""): row.value for _, probe, row in rows if row.at is None}
-        for name, value in last.items():
-            values.setdefault(name, {}).setdefault(arm_name(run), []).append(value)
-    arms = dict.fromkeys(arm_name(run) for run, rows in runs if rows)
-    cells = [(*name, *(number(_mean(by_arm.get(arm, [])), 4) for arm in arms)) for name, by_arm in values.items()]
-    return Table.simple("Probes, last measured; means over seeds", ["probe", "measure", "of", *arms], cells, arms)
 
 
 def run_probes_view(title: str, lines: Sequence[ProbeLine]) -> Iterator[RenderableType]:
