@@ -58,6 +58,7 @@ def test_an_untouched_folder_holds_from_the_plan_to_the_page(whole):
         "evaluation/suite.json": "holds",
         "analysis.json": "holds",
         "verdict.json": "holds",
+        "courses.json": "holds",
         "report.html": "holds",
         "paper/claims.json": "absent",
     }

@@ -14,6 +14,7 @@ from ablationlab.analysis.stages import found_by_stages
 from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.core.format import count, counted, part
 from ablationlab.core.grouping import grouped
+from ablationlab.records.courses import COURSES
 from ablationlab.records.energy import ENERGY
 from ablationlab.records.evaluation import Suite
 from ablationlab.records.plan import AMENDMENTS, CALIBRATION, LOOKS, PLACES, REUSED, Deposit, Plan
@@ -37,6 +38,7 @@ _OWN = frozenset(
             ENERGY,
             REPLICATION,
             TABLE_CURVES,
+            COURSES,
             "analysis.json",
             "verdict.json",
             "validation.json",
@@ -384,6 +386,10 @@ def _conclusions(results: Results) -> Iterator[Link]:
         yield Link("verdict.json", "differs", damage["verdict.json"].text)
     else:
         yield Link("verdict.json", "holds", f"{verdict.seal}, decided again from analysis.json with the same result")
+    if os.path.lexists(results.folder / COURSES):
+        fits = results.courses is not None
+        text = damage[COURSES].text if COURSES in damage else "" if fits else "follows from another analysis"
+        yield Link(COURSES, "holds" if fits else "differs", text)
     for name in _NAMING:
         yield _naming(results.folder / name, name, (analysis.seal, verdict.seal))
 

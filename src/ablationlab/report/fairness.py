@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ablationlab.core.format import count, percent, setting
-from ablationlab.records.analysis import Analysis, DeviationCode, LedgerCheck, LedgerInput
-from ablationlab.records.results import Results
-from ablationlab.report.slots import Slot, Statement
+from ablationlab.core.format import amount, count, percent, setting
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.fairness import FairArm, FairCondition, FairName, FairState
+from ablationlab.report.slots import NOTHING, Slot, Statement, escaped
 
 
 class Equality(StrEnum):
@@ -23,28 +23,24 @@ class Equality(StrEnum):
     UNCHECKED = "not checked"
 
 
-#: What says how a condition was checked, in statements.toml.
-_HOW: Final[Mapping[LedgerInput, str]] = {
-    LedgerInput.TIME: "fair.how-time",
-    LedgerInput.TOKENS: "fair.how-tokens",
-    LedgerInput.FLOPS: "fair.how-flops",
-    LedgerInput.STEPS: "fair.how-steps",
-    LedgerInput.ORDER: "fair.how-order",
-    LedgerInput.START: "fair.how-start",
-    LedgerInput.KERNELS: "fair.how-kernels",
+_NAMES: Final[Mapping[FairName, str]] = {
+    FairName.ORDER: "batches, in order",
+    FairName.PLACE: "code, device, precision",
+    FairName.RATE: "best learning rate",
 }
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that arms may share. *arms*: those that differ, with by how much where that is a number; *pairs* that
-    differ, of a user's own trainer."""
+    """One thing that arms may share. *value*: the baseline's, where it is a number. *arms*: those that differ, with by how
+    much where that is a number; *pairs* that differ, of a user's own trainer."""
 
     name: str
     state: Equality
     how: Statement | None = None
     arms: Mapping[str, Slot] = field(default_factory=dict)
     pairs: tuple[Slot, Slot] | None = None
+    value: Slot = NOTHING
 
     def of(self, variant: str) -> Slot | None:
         """What a variant differs by; nothing where it does not."""
@@ -52,82 +48,70 @@ class Condition:
 
     def slots(self) -> Iterator[Slot]:
         """Everything that it prints."""
+        yield self.value
         yield from self.arms.values()
         yield from self.pairs or ()
 
 
-def conditions_of(results: Results | None, analysis: Analysis) -> Iterator[Condition]:
-    """What was equal first; then what differs, and what was not checked."""
-    check = analysis.ledger
-    if check is None:
-        for name in (LedgerInput.TOKENS, LedgerInput.FLOPS, LedgerInput.ORDER, LedgerInput.START):
+def conditions_of(analysis: Analysis) -> Iterator[Condition]:
+    """As recorded; of a table of values nobody checked anything."""
+    for place, known in enumerate(analysis.fair):
+        yield _condition(known, f"analysis.json#/fair/{place}", analysis)
+    if not analysis.fair:
+        for name in (FairName.TOKENS, FairName.FLOPS, FairName.ORDER, FairName.START):
             yield Condition(_said(name), Equality.UNCHECKED)
+
+
+def _condition(known: FairCondition, at: str, analysis: Analysis) -> Condition:
+    states = {arm.state for arm in known.arms.values()}
+    differing = {FairState.DIFFERS, FairState.DECLARED} & states
+    pairs = next((arm.pairs for arm in known.arms.values() if arm.pairs is not None), None)
+    named = {
+        variant: _difference(known.name, arm, f"{at}/arms/{escaped(variant)}")
+        for variant, arm in known.arms.items()
+        if arm.state in differing or (arm.state == FairState.NOT_CHECKED and len(states) > 1)
+    }
+    if differing:
+        state = Equality.NOT_EQUALIZED if known.name == FairName.TIME else Equality.DIFFERS
+    elif FairState.NOT_CHECKED in states:
+        state = Equality.UNCHECKED
     else:
-        yield from _ledger(check)
-    yield from _machine(results, analysis)
-    yield from _rates(results)
+        state = Equality.NEARLY if FairState.NEARLY in states else Equality.EQUAL
+    of = analysis.ledger.checked_pairs if analysis.ledger is not None else 0
+    return Condition(
+        name=_said(known.name),
+        state=state,
+        how=Statement(f"how.{known.how}"),
+        arms=named if pairs is None else {},
+        pairs=None if pairs is None else (_pairs(known, at, pairs), Slot(count(of))),
+        value=_value(known, at),
+    )
 
 
-def _ledger(check: LedgerCheck) -> Iterator[Condition]:
-    for state, names in ((Equality.EQUAL, check.shared), (Equality.NEARLY, check.nearly)):
-        for name in names:
-            yield Condition(_said(name), state, _how(name))
-    for place, unlike in enumerate(check.differs):
-        at = f"analysis.json#/ledger/differs/{place}"
-        arms = {
-            variant: Slot(Equality.DIFFERS.value)
-            if share is None
-            else Slot(_share(share), f"{at}/variants/{_escaped(variant)}", share, "percent")
-            for variant, share in unlike.variants.items()
-        }
-        pairs = None
-        if unlike.pairs is not None:
-            pairs = Slot(count(unlike.pairs), f"{at}/pairs", unlike.pairs), Slot(count(check.checked_pairs))
-        yield Condition(_said(unlike.name), Equality.DIFFERS, _how(unlike.name), arms, pairs)
-    for name in check.unmatched:
-        yield Condition(_said(name), Equality.NOT_EQUALIZED, _how(name))
-    for name in check.not_reported:
-        yield Condition(_said(name), Equality.UNCHECKED)
+def _pairs(known: FairCondition, at: str, pairs: int) -> Slot:
+    variant = next(name for name, arm in known.arms.items() if arm.pairs == pairs)
+    return Slot(count(pairs), f"{at}/arms/{escaped(variant)}/pairs", pairs)
 
 
-def _machine(results: Results | None, analysis: Analysis) -> Iterator[Condition]:
-    if results is None or results.plan is None:
-        return
-    drifted = sum(known.code == DeviationCode.DRIFT for known in analysis.deviations)
-    how = Statement("fair.how-machine")
-    yield Condition("code, device, precision", Equality.DIFFERS if drifted else Equality.EQUAL, how)
+def _difference(name: FairName, arm: FairArm, at: str) -> Slot:
+    """By how much, else that it does, or that nobody knows."""
+    if arm.difference is None:
+        return Slot(Equality.UNCHECKED.value if arm.state == FairState.NOT_CHECKED else Equality.DIFFERS.value)
+    if name == FairName.PARAMETERS:
+        sign = "+" if arm.difference > 0 else ""
+        return Slot(f"{sign}{count(round(arm.difference))}", f"{at}/difference", arm.difference)
+    text = percent(arm.difference, 1 if abs(arm.difference) < 0.1 else 0, sign=True)
+    return Slot(text, f"{at}/difference", arm.difference, "percent")
 
 
-def _rates(results: Results | None) -> Iterator[Condition]:
-    """Whether each arm has its own best rate."""
-    plan = None if results is None else results.plan
-    if results is None or plan is None or plan.study.trainer is not None:
-        return
-    sweep = None if results.analysis is None else results.analysis.sweep
-    if sweep is not None and sweep.best:
-        tried = Slot(count(len(sweep.rates)), "", len(sweep.rates))
-        yield Condition("best learning rate", Equality.EQUAL, Statement("fair.how-swept", {"n": tried}))
-        return
-    rates = {run.lr: place for place, run in enumerate(plan.runs) if run.role != "gate"}
-    how = None
-    if len(rates) == 1:
-        (rate,) = rates
-        how = Statement("fair.how-one-rate", {"rate": Slot(setting(rate))})
-    yield Condition("best learning rate", Equality.UNCHECKED, how)
+def _value(known: FairCondition, at: str) -> Slot:
+    value = known.value
+    if value is None:
+        return NOTHING
+    if known.name == FairName.RATE:
+        return Slot(setting(value), f"{at}/value", value)
+    return Slot(amount(value, "FLOP") if known.name == FairName.FLOPS else count(round(value)), f"{at}/value", value)
 
 
-def _how(name: LedgerInput) -> Statement:
-    return Statement(_HOW[name])
-
-
-def _said(name: LedgerInput) -> str:
-    return {LedgerInput.FLOPS: "compute", LedgerInput.ORDER: "batches, in order"}.get(name, name.value)
-
-
-def _share(share: float) -> str:
-    return percent(share, 1 if abs(share) < 0.1 else 0, sign=True)
-
-
-def _escaped(name: str) -> str:
-    """A key in a JSON pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
+def _said(name: FairName) -> str:
+    return _NAMES.get(name, name.value)

@@ -198,5 +198,7 @@ def with_analysis(results: Results, say: Say) -> Results:
         concluded.write(results.folder)
     except StorageError:
         say(f"{results.folder} cannot be written: analysis.json and verdict.json are in the report alone.")
-        return results.changed(analysis=concluded.analysis, verdict=concluded.verdict, stale=())
+        return results.changed(
+            analysis=concluded.analysis, verdict=concluded.verdict, courses=concluded.courses, stale=()
+        )
     return Results.open(results.folder, cache=results.reader.cache)

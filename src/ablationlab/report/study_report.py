@@ -6,22 +6,25 @@ Nothing here is layout. Renderers print what they have room for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ablationlab.core.format import count, percent
+from ablationlab.core.format import count, number, percent
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, InputDifference
+from ablationlab.records.courses import Courses
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Answer, Standing, Verdict
 from ablationlab.report.colours import Emblem, emblems
 from ablationlab.report.doubts import Chip, chips_of
 from ablationlab.report.effects import Effect, effects_of
+from ablationlab.report.equal_time import equal_time_effects
 from ablationlab.report.facts import facts_of, seal_of
+from ablationlab.report.failures import RunEnd, failure_effects, run_ends
 from ablationlab.report.fairness import Condition, conditions_of
-from ablationlab.report.slots import Slot, Statement
+from ablationlab.report.slots import Slot, Statement, escaped
 
 #: What helps, what harms, then what is open: the order in which answers are told.
 ORDER: Final = (
@@ -51,7 +54,10 @@ class StudyReport:
     """*effects*: every comparison. *answers*: those that the rules answered, by regime, the best first; registered ones
     alone where there are any. *contrasts*: other registered comparisons of the primary metric. *next_look*: seeds of the
     planned look that an answer waits for. *interim*: not all planned runs have ended. *sure*, *fair* and the rest are
-    clauses. *higher*: more of the metric is better.
+    clauses. *about*: variants in the study's words. *conditions*: Fair as rows. *ends*: every run, the worst first;
+    *beside*: what is no comparison of a metric: failed runs, the loss at equal time. *courses*: as recorded, for pictures.
+    *references*: what chance and n-gram models reach on the validation text.
+    *higher*: more of the metric is better.
     """
 
     name: str
@@ -81,6 +87,11 @@ class StudyReport:
     seal: Statement | None = None
     chips: tuple[Chip, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
+    ends: tuple[RunEnd, ...] = ()
+    beside: tuple[Effect, ...] = ()
+    courses: Courses | None = None
+    references: tuple[tuple[str, Slot], ...] = ()
 
     @classmethod
     def empty(cls, name: str) -> StudyReport:
@@ -130,6 +141,9 @@ class StudyReport:
             yield from (slot for slot in statement.slots.values() if slot.at)
         for condition in self.conditions:
             yield from (slot for slot in condition.slots() if slot.at)
+        for row in self.beside:
+            yield from row.slots()
+        yield from (end.at for end in self.ends if end.at.at)
         if self.next_look is not None:
             yield self.next_look
 
@@ -183,13 +197,18 @@ def study_report(results: Results | None, analysis: Analysis | None, verdict: Ve
         facts=tuple(facts_of(results, analysis)),
         seal=seal_of(results),
         chips=() if analysis is None else tuple(chips_of(results, analysis, answers)),
-        conditions=() if analysis is None else tuple(conditions_of(results, analysis)),
+        conditions=() if analysis is None else tuple(conditions_of(analysis)),
+        about={} if analysis is None else analysis.about,
+        ends=() if analysis is None else run_ends(analysis),
+        beside=() if analysis is None else (*equal_time_effects(analysis), *failure_effects(analysis)),
+        courses=None if results is None else results.courses,
+        references=tuple(_references(results)),
     )
 
 
 def _hypotheses(verdict: Verdict) -> Iterator[Statement]:
     for name, known in verdict.hypotheses.items():
-        at = f"verdict.json#/hypotheses/{_escaped(name)}/status"
+        at = f"verdict.json#/hypotheses/{escaped(name)}/status"
         yield Statement("more.hypothesis", {"name": Slot(name), "status": Slot(known.status, at, known.status)})
 
 
@@ -197,6 +216,16 @@ def _deviations(analysis: Analysis) -> Iterator[Statement]:
     for place, known in enumerate(analysis.deviations):
         at = f"analysis.json#/deviations/{place}/code"
         yield Statement("more.deviation", {"code": Slot(known.code.replace("-", " "), at, known.code.value)})
+
+
+def _references(results: Results | None) -> Iterator[tuple[str, Slot]]:
+    """Where all arms read one text in the same tokens."""
+    plan = None if results is None else results.plan
+    if plan is None or plan.lab_corpus is None or plan.corpora:
+        return
+    for name, loss in plan.reference_losses.items():
+        at = f"plan.lock#/reference_losses/{escaped(name)}"
+        yield "chance" if name == "uniform" else name, Slot(number(loss, 4), at, loss)
 
 
 def _interim(results: Results | None) -> Statement | None:
@@ -207,11 +236,6 @@ def _interim(results: Results | None) -> Statement | None:
 
 def _by_estimate(row: Effect) -> tuple[bool, float]:
     return row.drawn is None, 0.0 if row.drawn is None else row.drawn[0]
-
-
-def _escaped(name: str) -> str:
-    """A key in a JSON pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _n(value: int, at: str = "") -> Slot:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ablationlab.core.format import setting
-from ablationlab.records.probes import ProbeChart
+from ablationlab.records.probes import ProbeChart, depth_of
 from ablationlab.report.charts.curves import round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
@@ -25,7 +25,7 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.probes import ProbeValue, at_the_end, depth_of, read_probes
+from ablationlab.report.probes import ProbeValue, at_the_end, read_probes
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
