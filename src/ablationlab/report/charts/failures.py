@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ablationlab.core.format import count
@@ -27,8 +27,8 @@ def failures_chart(report: StudyReport) -> Chart | None:
     if not arms:
         return None
     rows = [
-        row(_name(report, variant), squares(ends), _count(ends), label=_label(variant, regime, ends), kind=kind)
-        for (regime, variant), ends, kind in _grouped(arms)
+        row(_name(report, variant), squares(ends), failed_text(ends), label=_label(variant, regime, ends))
+        for (regime, variant), ends in arms.items()
     ]
     kinds = [*FAILED, *([Instability.NOT_FINISHED] if any(map(_missing, _all(arms))) else [])]
     items = [f'<i class="{kind}"></i>{html_text(Statement(f"failures.{_kind(kind)}").text)}' for kind in kinds]
@@ -44,9 +44,9 @@ def failure_times_chart(report: StudyReport) -> Chart | None:
         return None
     x = Scale(0.0, longest)
     rows = []
-    for (regime, variant), ends, kind in _grouped(arms):
+    for (regime, variant), ends in arms.items():
         strip = _ticks(ends, x, report.emblems[variant].css)
-        rows.append(row(_name(report, variant), strip, _count(ends), label=_label(variant, regime, ends), kind=kind))
+        rows.append(row(_name(report, variant), strip, failed_text(ends), label=_label(variant, regime, ends)))
     axis = _steps(x)
     items = [html_text(Statement("failures.tick").text)]
     svg = f'<div class="ch ch-times">{_with_regimes(arms, rows)}{row("", axis)}{legend(items)}</div>'
@@ -68,14 +68,6 @@ def _arms(report: StudyReport) -> Arms:
 
 def _all(arms: Arms) -> list[RunEnd]:
     return [end for ends in arms.values() for end in ends]
-
-
-def _grouped(arms: Arms) -> Iterator[tuple[tuple[str, str], list[RunEnd], str]]:
-    """The first row of a regime has a line above it."""
-    before = ""
-    for arm, ends in arms.items():
-        yield arm, ends, "group" if before and arm[0] != before else ""
-        before = arm[0]
 
 
 def _with_regimes(arms: Arms, rows: Sequence[str]) -> str:
@@ -112,7 +104,7 @@ def _name(report: StudyReport, variant: str) -> str:
     return mark(report.emblems[variant]) + html_text(variant)
 
 
-def _count(ends: Sequence[RunEnd]) -> str:
+def failed_text(ends: Sequence[RunEnd]) -> str:
     there = [end for end in ends if not _missing(end)]
     return html_text(f"{count(sum(end.failed for end in there))} of {count(len(there))}")
 

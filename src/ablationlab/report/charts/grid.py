@@ -8,7 +8,7 @@ from typing import Final
 
 from ablationlab.core.grouping import grouped
 from ablationlab.report.charts.chart import Chart
-from ablationlab.report.charts.failures import squares
+from ablationlab.report.charts.failures import failed_text, squares
 from ablationlab.report.charts.rows import answer_word, head, mark, row
 from ablationlab.report.effects import Effect
 from ablationlab.report.failures import RunEnd
@@ -21,18 +21,27 @@ from ablationlab.report.table import Cell, Table, html_text
 MOST_TICKS: Final = 12
 
 
-def grid_chart(report: StudyReport) -> Chart | None:
-    """The answers of a study with several regimes; nothing where there is one."""
-    axis = axis_of(report.answers)
-    if axis is None or len(report.regimes) < 2:
+def grid_chart(report: StudyReport, *, every: bool = False) -> Chart | None:
+    """The answers of a study with several regimes, or the primary metric in *every* regime; nothing where there is one."""
+    effects = _everywhere(report) if every else report.answers
+    axis = axis_of(effects)
+    if axis is None or len({effect.regime for effect in effects}) < 2:
         return None
     failed = any(end.failed for end in report.ends)
     ends = grouped(((end.regime, end.variant), end) for end in report.ends) if failed else {}
-    body = "".join(_rows(report, axis, ends))
+    body = "".join(_rows(report, effects, axis, ends))
     below = axis_svg(axis, _escaped(report, axis))
     kind = " with-squares" if failed else ""
-    svg = f'<div class="ch ch-grid{kind}">{head(axis, level_text(report.answers))}{body}{row("", below, kind="foot")}</div>'
-    return Chart(svg, _table(report))
+    ground = f"{head(axis, level_text(effects))}{body}{row('', below, kind='foot')}"
+    return Chart(f'<div class="ch ch-grid{kind}">{ground}</div>', _table(effects))
+
+
+def _everywhere(report: StudyReport) -> tuple[Effect, ...]:
+    """Against the baseline, by regime, in the order of the variants."""
+    metric = next((row.metric for row in report.answers), "")
+    found = [row for row in report.effects if row.metric == metric and row.reference == report.baseline and row.drawn]
+    regimes = list(dict.fromkeys(row.regime for row in found))
+    return tuple(sorted(found, key=lambda row: (regimes.index(row.regime), report.variants.index(row.variant))))
 
 
 def _escaped(report: StudyReport, axis: Axis) -> Callable[[float], str]:
@@ -40,8 +49,10 @@ def _escaped(report: StudyReport, axis: Axis) -> Callable[[float], str]:
     return lambda value: html_text(text(value))
 
 
-def _rows(report: StudyReport, axis: Axis, ends: dict[tuple[str, str], list[RunEnd]]) -> Iterator[str]:
-    by_regime = grouped((effect.regime, effect) for effect in report.answers)
+def _rows(
+    report: StudyReport, shown: Sequence[Effect], axis: Axis, ends: dict[tuple[str, str], list[RunEnd]]
+) -> Iterator[str]:
+    by_regime = grouped((effect.regime, effect) for effect in shown)
     for place, (regime, effects) in enumerate(by_regime.items()):
         yield _baseline(report, regime, effects, axis, ends.get((regime, report.baseline), ()), first=not place)
         for effect in effects:
@@ -56,7 +67,7 @@ def _baseline(
     strip = interval_svg(axis, (), height=24, smallest=_smallest(effects))
     name = f'<div class="ch-regime">{html_text(regime)}</div>{mark(report.emblems[report.baseline])}'
     name += html_text(report.baseline)
-    return row(name, strip + _squares(ends), html_text(value), kind="base" if first else "base group")
+    return row(name, _squares(ends) + strip, html_text(value), kind="base" if first else "base group")
 
 
 def _row(report: StudyReport, effect: Effect, axis: Axis, ends: Sequence[RunEnd]) -> str:
@@ -67,7 +78,7 @@ def _row(report: StudyReport, effect: Effect, axis: Axis, ends: Sequence[RunEnd]
     name = html_text(name_of(effect, report.baseline))
     numbers = f"{html_text(estimate_text(effect))}<small>{html_text(effect.interval)}</small>"
     label = f"{effect.regime}, {effect.variant}: {estimate_text(effect)}, {effect.interval}, {effect.word}"
-    return row(mark(emblem) + name, strip + _squares(ends), numbers, answer_word(effect), label=label)
+    return row(mark(emblem) + name, _squares(ends) + strip, numbers, answer_word(effect), label=label)
 
 
 def _smallest(effects: Sequence[Effect]) -> float | None:
@@ -75,10 +86,10 @@ def _smallest(effects: Sequence[Effect]) -> float | None:
 
 
 def _squares(ends: Sequence[RunEnd]) -> str:
-    return squares(ends) if ends else ""
+    return f'{squares(ends)}<div class="ch-count">{failed_text(ends)}</div>' if ends else ""
 
 
-def _table(report: StudyReport) -> Table:
+def _table(effects: Sequence[Effect]) -> Table:
     rows = [
         (
             effect.regime,
@@ -87,7 +98,7 @@ def _table(report: StudyReport) -> Table:
             effect.interval,
             effect.word.text,
         )
-        for effect in report.answers
+        for effect in effects
     ]
     heads = ["regime", "variant", "difference", "interval", "answer"]
     return Table.simple("Answers by regime", heads, rows, right=["difference", "interval"])

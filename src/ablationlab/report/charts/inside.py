@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from math import exp
+from math import exp, log
 from typing import Final
 
 from ablationlab.core.format import count, number
@@ -12,10 +12,10 @@ from ablationlab.records.courses import Diagnostic
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.chart import Chart
 from ablationlab.report.charts.plot import Line, Scale, merged, plot_svg
-from ablationlab.report.charts.rows import legend, mark, row
+from ablationlab.report.charts.rows import legend, mark, row, shown_variants
 from ablationlab.report.effects import Effect
 from ablationlab.report.forest import drawn_of, estimate_text
-from ablationlab.report.interval import Axis, axis_svg, interval_svg
+from ablationlab.report.interval import Axis, interval_svg
 from ablationlab.report.slots import Slot, Statement
 from ablationlab.report.study_report import StudyReport
 from ablationlab.report.table import Cell, Table, html_text
@@ -23,6 +23,8 @@ from ablationlab.report.table import Cell, Table, html_text
 #: So many are drawn, and of those without lines so many rows.
 MOST: Final = 3
 MOST_ROWS: Final = 12
+#: Factors that an axis may name.
+_ROUND: Final = (1.0, 1.05, 1.1, 1.2, 1.5, *(factor * 10.0**power for power in range(9) for factor in (2, 3, 5, 10)))
 
 
 def inside_chart(report: StudyReport) -> Chart | None:
@@ -36,9 +38,10 @@ def inside_chart(report: StudyReport) -> Chart | None:
 
 def _said(one: Diagnostic, place: int) -> Statement:
     ratio = Slot(_ratio(one.ratio), f"courses.json#/diagnostics/{place}/ratio", one.ratio)
-    measure = Slot(_name(one))
-    slots = {"measure": measure, "ratio": ratio, "variant": Slot(one.variant), "group": Slot(_group(one))}
-    return Statement(f"inside.{one.over or 'metric'}" if one.group or one.over != "steps" else "inside.whole", slots)
+    slots = {"ratio": ratio, "variant": Slot(one.variant)}
+    if one.group:
+        return Statement(f"inside.{one.over}", {**slots, "group": Slot(_group(one))})
+    return Statement("inside.whole", slots)
 
 
 def _ratio(ratio: float) -> str:
@@ -47,11 +50,16 @@ def _ratio(ratio: float) -> str:
 
 
 def _name(one: Diagnostic) -> str:
-    return (
-        metric_name(one.measure)
-        if one.probe is None
-        else f"{one.probe} {one.measure}".replace("-", " ").replace("_", " ")
-    )
+    """``residual norm``: the probe and its measure, where the one does not end in the other."""
+    if one.probe is None:
+        return metric_name(one.measure)
+    words = one.probe if one.probe.endswith(one.measure) else f"{one.probe} {one.measure}"
+    return words.replace("-", " ").replace("_", " ")
+
+
+def _figure(one: Diagnostic, place: int, inside: str) -> str:
+    caption = f"<b>{html_text(_name(one))}</b><br>{html_text(_said(one, place).text)}"
+    return f"<figure><figcaption>{caption}</figcaption>{inside}</figure>"
 
 
 def _group(one: Diagnostic) -> str:
@@ -88,8 +96,7 @@ def _lines(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Char
             height=180,
             names=False,
         )
-        caption = html_text(_said(one, place).text)
-        figures.append(f"<figure><figcaption>{caption}</figcaption>{svg}</figure>")
+        figures.append(_figure(one, place, svg))
     names = [name for name in (report.baseline, *report.variants) if any(name in line for line in drawn)]
     items = [_key(report, name) for name in dict.fromkeys(names)]
     svg = f'<div class="ch"><div class="ch-trio">{"".join(figures)}</div>{legend(items)}</div>'
@@ -126,7 +133,8 @@ def _forests(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Ch
     by_place = {
         (row.metric, row.regime, row.variant): row for row in report.effects if row.reference == report.baseline
     }
-    shown = list(dict.fromkeys((row.regime, row.variant) for row in report.answers if row.reference == report.baseline))
+    names = shown_variants(report)
+    shown = [(regime, name) for regime in report.regimes for name in names]
     rows = [arm for arm in shown if any((one.measure, *arm) in by_place for _, one in found)]
     if not rows or not found:
         return None
@@ -164,9 +172,7 @@ def _forest(
         return ""
     several = len({regime for regime, _ in rows}) > 1
     inside = "".join(_ratio_row(report, effect, axis, several=several) for effect in known)
-    below = axis_svg(axis, lambda value: html_text(_factor(value)))
-    caption = html_text(_said(one, place).text)
-    return f"<figure><figcaption>{caption}</figcaption>{inside}{row('', below, kind='foot')}</figure>"
+    return _figure(one, place, inside + row("", _factors(axis), kind="foot"))
 
 
 def _ratio_row(report: StudyReport, effect: Effect, axis: Axis, *, several: bool) -> str:
@@ -174,7 +180,7 @@ def _ratio_row(report: StudyReport, effect: Effect, axis: Axis, *, several: bool
     drawn = replace(drawn_of(effect, emblem.css, emblem.shape), ticks=(), hollow=False)
     strip = interval_svg(axis, [drawn], height=28)
     regime = f"<small>{html_text(effect.regime)}</small>" if several else ""
-    text = estimate_text(effect)
+    text = _ratio(exp(effect.estimate.value)) if isinstance(effect.estimate.value, float) else estimate_text(effect)
     return row(
         mark(emblem) + html_text(effect.variant) + regime,
         strip,
@@ -183,12 +189,19 @@ def _ratio_row(report: StudyReport, effect: Effect, axis: Axis, *, several: bool
     )
 
 
-def _factor(value: float) -> str:
-    return _ratio(exp(value)) if value else "×1"
+def _factors(axis: Axis) -> str:
+    """×1, and a round factor towards either end that has room."""
+    ends = [(1, axis.high), (-1, axis.low)]
+    wide = [(side, end) for side, end in ends if abs(end) > 0.25 * (axis.high - axis.low)]
+    values = [0.0, *(side * log(max(factor for factor in _ROUND if factor <= exp(abs(end)))) for side, end in wide)]
+    texts = (
+        f'<text x="{axis.at(value)}" y="16" text-anchor="middle">{html_text(_ratio(exp(value)))}</text>'
+        for value in dict.fromkeys(values)
+    )
+    return f'<svg class="plot" width="100%" height="20" aria-hidden="true" focusable="false">{"".join(texts)}</svg>'
 
 
-def _cells(effect: Effect) -> Iterator[Cell | str]:
-    yield from (effect.name, effect.regime, Cell.name(effect.variant))
-    for slot in (effect.baseline, effect.value):
-        yield Cell.of(slot.value, slot.text)
-    yield from (Cell.of(effect.estimate.value, estimate_text(effect)), effect.interval)
+def _cells(effect: Effect) -> list[Cell | str]:
+    values = [Cell.of(slot.value, slot.text) for slot in (effect.baseline, effect.value)]
+    estimate = Cell.of(effect.estimate.value, estimate_text(effect))
+    return [effect.name, effect.regime, Cell.name(effect.variant), *values, estimate, effect.interval]

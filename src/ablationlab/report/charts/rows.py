@@ -10,11 +10,26 @@ from ablationlab.records.verdict import Answer, Standing
 from ablationlab.report.colours import Emblem
 from ablationlab.report.effects import Effect
 from ablationlab.report.interval import Axis, axis_svg, mark_svg
+from ablationlab.report.study_report import StudyReport
 from ablationlab.report.table import html_text
 
 _SIGNS: Final = {Standing.KEPT: ("✓", "better"), Standing.OPEN: ("○", "quiet"), Standing.BROKEN: ("✗", "worse")}
 #: An estimate at so many times what a band holds leaves the axis, and an interval at so many times the widest estimate.
 FAR, WIDE = 50.0, 1.3
+
+
+#: So many variants have a line or a mark, the decided ones first.
+MOST: Final = 5
+OPEN: Final = (Answer.UNDECIDED, Answer.SAME, Answer.NOT_MEASURED)
+
+
+def shown_variants(report: StudyReport) -> tuple[str, ...]:
+    """Those with a decided answer, else those that moved most; no more than a row has room for."""
+    rows = [row for row in report.answers if row.reference == report.baseline]
+    decided = [row for row in rows if row.answer not in OPEN] or rows
+    decided.sort(key=lambda row: -abs(row.drawn[0]) if row.drawn else 0.0)
+    names = list(dict.fromkeys(row.variant for row in decided))[:MOST]
+    return tuple(name for name in report.variants if name in names)
 
 
 def row(name: str, strip: str, numbers: str = "", word: str = "", *, label: str = "", kind: str = "") -> str:

@@ -9,9 +9,8 @@ from typing import Final
 
 from ablationlab.core.format import setting
 from ablationlab.core.grouping import grouped
-from ablationlab.records.verdict import FAILURES, Answer
+from ablationlab.records.verdict import FAILURES
 from ablationlab.report.charts.chart import Chart
-from ablationlab.report.charts.difference import MOST_LINES
 from ablationlab.report.charts.rows import (
     answer_word,
     axis_in_units,
@@ -20,6 +19,7 @@ from ablationlab.report.charts.rows import (
     legend,
     mark,
     row,
+    shown_variants,
     standing_word,
 )
 from ablationlab.report.effects import Effect
@@ -43,7 +43,6 @@ SHOWN: Final = (
 )
 #: Without a margin an effect is drawn against this share of the baseline's value.
 SHARE: Final = 0.05
-_OPEN: Final = (Answer.UNDECIDED, Answer.SAME, Answer.NOT_MEASURED)
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class _Row:
 
 
 def side_effects_chart(report: StudyReport) -> Chart | None:
-    variants = _variants(report)
+    variants = shown_variants(report)
     rows = list(_rows(report, variants))
     drawn = {id(effect): _in_margins(effect) for known in rows for effect in known.effects}
     axis = axis_in_units(drawn.values())
@@ -73,15 +72,6 @@ def side_effects_chart(report: StudyReport) -> Chart | None:
     hollow = any(known.margin is None for known in rows)
     svg = f'<div class="ch">{body}{_legend(report, variants, hollow=hollow)}</div>'
     return Chart(svg, _table(rows))
-
-
-def _variants(report: StudyReport) -> tuple[str, ...]:
-    """Those with a decided answer, else those that moved most; no more than a row has room for."""
-    rows = [row for row in report.answers if row.reference == report.baseline]
-    decided = [row for row in rows if row.answer not in _OPEN] or rows
-    decided.sort(key=lambda row: -abs(row.drawn[0]) if row.drawn else 0.0)
-    names = list(dict.fromkeys(row.variant for row in decided))[:MOST_LINES]
-    return tuple(name for name in report.variants if name in names)
 
 
 def _rows(report: StudyReport, variants: Sequence[str]) -> Iterator[_Row]:

@@ -13,6 +13,8 @@ from ablationlab.core.format import DASH, count
 from ablationlab.records import storage
 from ablationlab.records.verdict import Answer, Standing
 from ablationlab.report import fonts
+from ablationlab.report.charts.plot import stylesheet
+from ablationlab.report.charts.sections import pictures
 from ablationlab.report.colours import BASELINE, BETTER, HUES, INK, PAPER, WORSE
 from ablationlab.report.effects import Effect, smallest_text
 from ablationlab.report.fairness import Condition, Equality
@@ -35,7 +37,6 @@ from ablationlab.report.tables.effects import effects_table
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
-    from ablationlab.report.charts.chart import Chart
     from ablationlab.report.live import LiveState
 
 #: From so many rows of a block on, its undecided ones are one grey row.
@@ -118,13 +119,13 @@ def _page(report: StudyReport, results: Results | None, live: LiveState | None) 
         "axis": "" if axis is None else safe(axis_svg(axis, _escaped(axis_text(report, axis)))),
         "legend": safe(_legend(report)),
         "answers": effects_table(shown, "Answers"),
-        "pictures": _pictures(report),
+        "pictures": pictures(report),
         "columns": _columns(report),
         "rest": [] if results is None or live is not None else list(rest_of(results, report)),
         "pictures_json": safe(json_for_script(_files(report))) if shown else "",
         "policy": policy(script, live=live is not None),
         "fonts": safe(fonts.css()),
-        "style": safe(_variables() + asset("page.css")),
+        "style": safe(_variables() + asset("page.css") + stylesheet()),
         "script": safe(script),
         "key": lambda variant: safe(_key(emblems[variant].shape, emblems[variant].css)),
         "sign": lambda word: safe(_sign(str(word))),
@@ -167,11 +168,6 @@ def _blocks(report: StudyReport) -> list[_Block]:
         left = tuple(row for row in rows if row not in folded)
         blocks.append(_Block(regime, reference, value, reference == report.baseline, left, folded))
     return blocks
-
-
-def _pictures(report: StudyReport) -> list[tuple[str, str, list[Chart]]]:
-    """(key, title, charts) of the sections between how sure and fair."""
-    return []
 
 
 def _columns(report: StudyReport) -> list[str]:
