@@ -49,7 +49,7 @@ def failure_times_chart(report: StudyReport) -> Chart | None:
         rows.append(row(_name(report, variant), strip, failed_text(ends), label=_label(variant, regime, ends)))
     axis = _steps(x)
     items = [html_text(Statement("failures.tick").text)]
-    svg = f'<div class="ch ch-times">{_with_regimes(arms, rows)}{row("", axis)}{legend(items)}</div>'
+    svg = f'<div class="ch ch-times">{_with_regimes(arms, rows)}{row("", axis, kind="foot")}{legend(items)}</div>'
     return Chart(svg, _table(arms))
 
 
