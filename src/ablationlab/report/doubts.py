@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ablationlab.core.format import DASH, count
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Answer, Standing
 from ablationlab.report.effects import Effect
@@ -39,7 +40,7 @@ class Chip:
 def chips_of(results: Results | None, analysis: Analysis, answers: Sequence[Effect]) -> Iterator[Chip]:
     """Guards, single seeds, lost runs, what limits the undecided, the registered test."""
     if answers:
-        yield from _guards(answers, len(analysis.seeds))
+        yield from _guards(analysis, answers)
         yield from _seeds(answers)
     yield from _runs(results, analysis)
     if answers:
@@ -47,7 +48,8 @@ def chips_of(results: Results | None, analysis: Analysis, answers: Sequence[Effe
         yield from _test(analysis, answers)
 
 
-def _guards(answers: Sequence[Effect], seeds: int) -> Iterator[Chip]:
+def _guards(analysis: Analysis, answers: Sequence[Effect]) -> Iterator[Chip]:
+    titles = {metric.replace("_", " "): metric_name(metric) for metric in analysis.metrics}
     for name in dict.fromkeys(guard.name for row in answers for guard in row.guards):
         rows = [(row, guard) for row in answers for guard in row.guards if guard.name == name]
         counts = [(standing, [guard for _, guard in rows if guard.standing == standing]) for standing in _STANDINGS]
@@ -60,11 +62,9 @@ def _guards(answers: Sequence[Effect], seeds: int) -> Iterator[Chip]:
         detail = None
         if waits and all(slot.at for slot in waits):
             needs = max(waits, key=lambda slot: float(slot.value or 0))
-            detail = Statement("chips.needs", {"seeds": needs, "have": _n(seeds)})
-        own = [guard_row for guard_row in answers if any(guard.name == name for guard in guard_row.guards)]
-        table = guard_table(own)
-        kept = tuple(row for row in table.rows if any(cell.value == name for cell in row))
-        yield Chip(name, said, detail, Table(table.key, name, table.columns, kept))
+            detail = Statement("chips.needs", {"seeds": needs, "have": _n(len(analysis.seeds))})
+        title = titles.get(name, name)
+        yield Chip(title, said, detail, guard_table([replace(row, guards=(guard,)) for row, guard in rows]))
 
 
 def _seeds(answers: Sequence[Effect]) -> Iterator[Chip]:

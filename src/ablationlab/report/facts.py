@@ -19,10 +19,10 @@ def facts_of(results: Results | None, analysis: Analysis | None) -> Iterator[Sta
     if results is None or plan is None:
         if analysis is not None:
             arms, seeds = _n(len(analysis.variants)), _n(len(analysis.seeds))
-            yield Statement("facts.table", {"arms": arms, "seeds": seeds})
+            yield Statement("facts.runs-of-table", {"arms": arms, "seeds": seeds})
         return
     if plan.study.trainer is not None:
-        yield Statement("facts.trainer", {"title": Slot(plan.study.trainer.title)})
+        yield Statement("facts.trained-by", {"title": Slot(plan.study.trainer.title)})
     else:
         yield _model(plan)
         corpus = plan.corpus
@@ -32,14 +32,14 @@ def facts_of(results: Results | None, analysis: Analysis | None) -> Iterator[Sta
         }
         yield Statement("facts.data", slots)
         yield from _budget(plan)
-    ended = {"ended": _n(results.ended), "planned": _n(len(results.runs)), "seeds": _n(len(results.seeds))}
+    ended = {"ended": _n(results.ended), "planned": _n(len(results.runs)), "seeds": _n(len(plan.study.seeds))}
     yield Statement("facts.runs", ended)
     device = plan.execution.device_name
     slots = {"device": Slot(device, f"{_AT}/execution/device_name", device)}
     if plan.study.trainer is None:
         precision = plan.execution.precision
         slots["precision"] = Slot(precision, f"{_AT}/execution/precision", precision)
-    yield Statement("facts.device" if plan.study.trainer is None else "facts.their-device", slots)
+    yield Statement("facts.device" if plan.study.trainer is None else "facts.device-of-trainer", slots)
 
 
 def seal_of(results: Results | None) -> Statement | None:
@@ -57,7 +57,7 @@ def _model(plan: Plan) -> Statement:
     )
     preset = None if plan.study.model is None else plan.study.model.preset
     slots = {"model": Slot(preset or "GPT"), "parameters": low, "most": high}
-    return Statement("facts.model" if low.text == high.text else "facts.models", slots)
+    return Statement("facts.model" if low.text == high.text else "facts.model-of-several", slots)
 
 
 def _budget(plan: Plan) -> Iterator[Statement]:

@@ -31,11 +31,10 @@ def axis_of(effects: Sequence[Effect]) -> Axis | None:
     )
 
 
-def drawn_of(row: Effect, colour: str = "currentColor", shape: str = "circle", *, thin: bool = False) -> Drawn:
+def drawn_of(row: Effect, colour: str = "currentColor", shape: str = "circle", *, ticks: bool = True) -> Drawn:
     """What its row draws; hollow without a smallest effect."""
     estimate, low, high = row.drawn or (None, None, None)
-    ticks = () if thin else row.ticks
-    return Drawn(estimate, low, high, ticks, colour, shape, hollow=row.smallest is None, thin=thin)
+    return Drawn(estimate, low, high, row.ticks if ticks else (), colour, shape, hollow=row.smallest is None)
 
 
 def axis_text(report: StudyReport, axis: Axis) -> Callable[[float], str]:

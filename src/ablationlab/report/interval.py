@@ -16,7 +16,7 @@ from ablationlab.report.colours import RING, SHAPES
 
 #: What is left free at either end, in percent.
 MARGIN: Final = 2.0
-#: An estimate beyond so many times the usual distance from zero is an arrow.
+#: What is beyond so many times the usual distance from zero is an arrow.
 FAR: Final = 12.0
 #: What is around a mark and inside a ring: the ground of the page, which the style sheet of a page knows.
 PAPER_COLOUR: Final = "var(--paper,none)"
@@ -41,9 +41,8 @@ class Axis:
         ends = sorted((end for row in known for end in row if end is not None and math.isfinite(end)), key=abs)
         if not ends:
             return None
-        usual = abs(ends[len(ends) // 2])
-        near = [abs(estimate) for estimate, _, _ in known if abs(estimate) <= FAR * usual]
-        most = max(3 * usual, *near) if usual else abs(ends[-1])
+        usual = abs(ends[len(ends) // 2]) or abs(ends[-1])
+        most = max(abs(end) for end in ends if abs(end) <= FAR * usual)
         reach = [0.0, *(min(max(end, -most), most) for end in (*ends, *ticks))]
         reach += [side * effect for effect in smallest if effect for side in (-1, 1)]
         return cls(min(reach), max(reach)) if max(reach) > min(reach) else None

@@ -16,7 +16,7 @@ from ablationlab.report import fonts
 from ablationlab.report.charts.plot import stylesheet
 from ablationlab.report.charts.sections import pictures
 from ablationlab.report.colours import BASELINE, BETTER, HUES, INK, PAPER, WORSE
-from ablationlab.report.effects import Effect, smallest_text
+from ablationlab.report.effects import LOST, MEDIANS, Effect, smallest_text
 from ablationlab.report.fairness import Condition, Equality
 from ablationlab.report.forest import (
     axis_of,
@@ -86,18 +86,18 @@ def _page(report: StudyReport, results: Results | None, live: LiveState | None) 
     axis = axis_of(shown)
     emblems = report.emblems
 
-    def plot(row: Effect | Drawn, height: int, thin: bool = False) -> Any:
+    def plot(row: Effect | Drawn, height: int) -> Any:
         if axis is None:
             return ""
         if isinstance(row, Drawn):
             return safe(interval_svg(axis, [row], height=height, smallest=smallest))
         emblem = emblems.get(row.variant) if row.reference == report.baseline else None
         colour, shape = ("currentColor", "circle") if emblem is None else (emblem.css, emblem.shape)
-        drawn = drawn_of(row, colour, shape, thin=thin or height < _TICKS_FROM)
+        drawn = drawn_of(row, colour, shape, ticks=height >= _TICKS_FROM)
         return safe(interval_svg(axis, [drawn], height=height, smallest=row.smallest))
 
     def bundle(rows: Sequence[Effect]) -> Any:
-        drawn = [drawn_of(row, "var(--ink2)", thin=True) for row in rows]
+        drawn = [replace(drawn_of(row, "var(--ink2)", ticks=False), thin=True) for row in rows]
         return "" if axis is None else safe(interval_svg(axis, drawn, height=12 + 7 * len(rows), smallest=smallest))
 
     smallest = next((row.smallest for row in shown if row.smallest is not None), None)
@@ -133,6 +133,7 @@ def _page(report: StudyReport, results: Results | None, live: LiveState | None) 
         "estimate": estimate_text,
         "fair_cell": _fair_cell,
         "name_of": lambda row: name_of(row, report.baseline),
+        "flags": lambda row: [flag for flag in row.flags if flag not in (MEDIANS, LOST)],
         "names": lambda group: _names(group, len(report.regimes) > 1),
         "fact_name": lambda fact: fact.code.partition(".")[2].partition("-of")[0].replace("-", " "),
     }

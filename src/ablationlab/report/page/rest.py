@@ -41,8 +41,7 @@ def rest_of(results: Results, report: StudyReport) -> Iterator[tuple[str, str, s
     """(title, how much of it, safe HTML)."""
     yield from _comparisons(report.effects)
     if results.analysis is not None and results.verdict is not None:
-        for table in every_table(results):
-            yield table.title.rstrip("."), count(len(table.rows)), _html(table)
+        yield from _group("Analysis", every_table(results), counted=False)
         yield from _group("Learning rates", rate_tables(results))
     yield from _group("Tasks", task_tables(results))
     yield from _group("Probes", [probe_table(results)])
@@ -61,7 +60,7 @@ def rest_of(results: Results, report: StudyReport) -> Iterator[tuple[str, str, s
 def _comparisons(effects: Sequence[Effect]) -> Iterator[tuple[str, str, str]]:
     shown = [row for row in effects if row.word.text != NOT_SHOWN]
     others = [row for row in effects if row.word.text == NOT_SHOWN]
-    for title, rows in (("Shown", shown), ("Not shown", others)):
+    for title, rows in (("Comparisons", shown), ("Comparisons, not shown", others)):
         if rows:
             yield title, count(len(rows)), _html(effects_table(rows))
 
