@@ -20,12 +20,11 @@ import pytest
 import ablationlab
 import warm
 from ablationlab.analysis.wording import difference_of
-from ablationlab.core.errors import WorkerDied
 from ablationlab.core.format import count, fixed, number
 from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
-from ablationlab.report import convert, fonts
+from ablationlab.report import fonts
 from ablationlab.report.charts import (
     curves,
     evaluation,
@@ -55,7 +54,6 @@ from ablationlab.report.colours import HUES
 from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.make import with_analysis
-from ablationlab.report.page.build import FigureGroup, _groups, captions, page_html, write_page
 from ablationlab.report.probes import read_probes
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
@@ -139,14 +137,6 @@ def test_the_validation_curve_says_how_much_of_the_text_it_is_of(tmp_path: Path,
 )
 def test_a_caption_names_the_levels_that_are_drawn(names: list[str], told: str):
     assert curves._levels([{"level": name, "loss": 2.0} for name in names]) == told
-
-
-def test_how_to_read_marks_is_said_below_the_first_chart_of_a_section(drawn: Figures):
-    for section, mark in (("curves", "Line: mean over the seeds shown."), ("paired", "Small marks: one pair of runs")):
-        figures = drawn.by_section[section]
-        assert sum(mark in figure.caption for figure in figures) > 1
-        told = captions(_groups(figures))
-        assert [mark in text for text in told.values()] == [True, *[False] * (len(told) - 1)]
 
 
 def axis_labels(chart: Any, values: list[float]) -> list[str]:
@@ -237,9 +227,7 @@ def test_charts_of_power_of_many_regimes_share_one_caption_with_every_level(tmp_
     ]
     drawn = power.power(results.changed(analysis=results.analysis.model_copy(update={"power": tuple(parts)})))
     assert [figure.regime for figure in drawn] == ["default", "hot", "hotter"]
-    (caption,) = captions([FigureGroup(drawn, "Power")]).values()
-    assert caption.count("Lines: ") == 1
-    assert "at level 0.013, 0.025 or 0.050, uncorrected, if the spread" in caption
+    assert "at level 0.013, 0.025 or 0.050, uncorrected, if the spread" in drawn[0].caption
     assert ["0.013" in figure.printed_caption for figure in drawn] == [False, True, False]  # on paper each stands alone
 
 
@@ -572,16 +560,6 @@ def test_a_report_with_little_address_space_is_written_without_its_charts(result
     assert results.question in (tmp_path / "report.html").read_text()
 
 
-def test_a_page_without_its_charts_says_so(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def died() -> str:
-        raise WorkerDied("drawing charts", "was killed by signal 5")
-
-    monkeypatch.setattr("ablationlab.report.page.build.vega_bundle", died)
-    page = write_page(results, tmp_path).read_text()
-    assert "Not drawn: the charts of this page; the chart converter was killed by signal 5" in page
-    assert results.question in page
-
-
 def test_the_figure_of_unpaired_runs_speaks_of_means_and_of_no_pairs(tmp_path):
     rows = [("none", seed, 2.0 + 0.01 * seed) for seed in range(1, 6)]
     rows += [("wide", seed, 1.9 + 0.01 * seed) for seed in range(11, 15)]
@@ -593,9 +571,6 @@ def test_the_figure_of_unpaired_runs_speaks_of_means_and_of_no_pairs(tmp_path):
     assert drawn.caption.startswith("Diamond and bar: difference of the two means and its 95")
     assert "(welch)" in drawn.caption
     assert not any(word in drawn.caption.lower() for word in ("pair", "seed"))
-    html = page_html(results, tmp_path)
-    assert "their means are compared, by Welch&#39;s test" in html
-    assert "Both runs of a pair" not in html
 
 
 def test_quantiles_are_drawn_as_ranges_by_depth(tmp_path):
@@ -663,25 +638,6 @@ def test_levels_of_intervals_are_told_alike_in_every_regime():
     levels = [SimpleNamespace(level=level) for level in (0.9979, 0.95, 0.9875, 0.95)]
     assert paired._levels(levels).replace("\u202f", " ") == "95 % to 99.79 %"
     assert paired._levels([*levels[1:3], None]).replace("\u202f", " ") == "95 % or 98.75 %"
-
-
-def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp_path, monkeypatch):
-    monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path))
-    asked = []
-
-    def bundler(name: str, snippet: str) -> str:
-        asked.append((name, snippet))
-        return "let line = 1;\r\nlet end = 'ä';"
-
-    monkeypatch.setattr(convert, "_drawn", bundler)
-    first = convert.javascript("x")
-    assert convert.javascript("x") == first == "let line = 1;\r\nlet end = 'ä';"
-    assert asked == [("bundle", "x")]
-    (kept,) = (tmp_path / "javascript").iterdir()
-    kept.write_text(kept.read_text().replace("line", "evil"))
-    assert convert.javascript("x") == first
-    assert convert.javascript("y") == first
-    assert asked == [("bundle", "x"), ("bundle", "x"), ("bundle", "y")]
 
 
 def test_a_legend_lists_the_variants_that_are_drawn_and_no_other():

@@ -22,7 +22,7 @@ from ablationlab.report.page.build import page_html
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.tables.write import tables_of
 
-from .maker import full, unfolded
+from .maker import full
 from .test_paper import text_of
 
 HTML = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&amp;"
@@ -148,10 +148,10 @@ def spoilt(results: Results, text: str) -> Results:
 
 
 def test_no_free_text_of_a_study_says_more_on_page_tables_and_notebook(calm, tmp_path: Path):
-    before = Seen(unfolded(page_html(calm, tmp_path)))
+    before = Seen(page_html(calm))
     assert any(tag == "script" for tag, _ in before.tags)
     bad = spoilt(calm, HTML + MARKDOWN + TERMINAL)
-    page = unfolded(page_html(bad, tmp_path))
+    page = page_html(bad)
     tags = [tag for tag, _ in Seen(page).tags]
     assert "img" not in tags
     assert tags.count("script") == [tag for tag, _ in before.tags].count("script")

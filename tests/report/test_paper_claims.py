@@ -24,8 +24,6 @@ from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
 from ablationlab.report.charts import stability as stability_charts
 from ablationlab.report.charts.theme import BAD, GOOD
 from ablationlab.report.convert import fullest, typst_compiler
-from ablationlab.report.page.design import strip
-from ablationlab.report.page.sentences import stability
 from ablationlab.report.paper import sources, write_programme
 from ablationlab.report.paper.build import Context, read_template
 from ablationlab.report.paper.build import document_of as build_document
@@ -262,8 +260,6 @@ def test_runs_of_a_sweep_that_were_unstable_are_told_beside_the_ones_that_are_co
         "None of the ten runs that are compared diverged or spiked; of the other 20 runs of the sweep, one was unstable."
         in text
     )
-    page = stability(Results.open(tmp_path))
-    assert page.endswith("None of the 10 runs that are compared was; of the other 20 runs of the sweep, one was.")
 
 
 def test_unstable_runs_are_counted_among_those_that_are_compared(tmp_path):
@@ -480,14 +476,6 @@ def test_the_discussion_of_a_programme_says_what_agrees_what_differs_and_how_str
     (differs,) = paragraphs_of(document(*programme, made(tmp_path, made=wide, outcomes=outcomes)), "What differs.")
     assert "the deciding intervals of default and slow do not overlap for one variant" in differs
     assert "The regime slow sets warmup = 7." in differs
-
-
-def test_the_page_says_that_steps_were_planned_where_a_run_diverged(tmp_path):
-    def budget(folder: Path) -> str:
-        return next(note for name, _, note in strip(Results.open(folder)) if name == "budget of a run")
-
-    assert budget(made(tmp_path / "broken", outcomes=one_arm_broken)).startswith("60 steps planned, equal for all;")
-    assert budget(made(tmp_path / "whole")).startswith("60 steps, equal for all;")
 
 
 def test_the_abstract_answers_from_all_studies(programme):

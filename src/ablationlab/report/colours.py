@@ -77,7 +77,7 @@ KNOWN: Final[Mapping[str, tuple[int, str]]] = {
     "no-biases": (1, "right"),
     "layernorm-token": (7, "circle"),
     "rmsnorm-token": (10, "diamond"),
-    "layernorm-nobias": (9, "circle"),
+    "layernorm-nobias": (9, "triangle"),
     "rmsnorm-nogain": (8, "diamond"),
     "center-only": (6, "square"),
     "sqrt-d": (3, "triangle"),

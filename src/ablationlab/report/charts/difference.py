@@ -30,6 +30,8 @@ def difference_chart(report: StudyReport) -> Chart | None:
     if not regimes:
         return None
     pictures = [picture for regime in regimes for picture in _regime(report, curves, regime, len(regimes) > 1)]
+    if not pictures:
+        return None
     grid = "ch-duo" if len(regimes) == 1 else "ch-trio"
     svg = f'<div class="ch {grid}">{"".join(pictures)}</div>'
     return Chart(svg, _table(report, curves, regimes), tuple(_clauses(report, curves, regimes)))

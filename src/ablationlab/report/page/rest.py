@@ -12,6 +12,7 @@ from ablationlab.core.format import amount, count, duration
 from ablationlab.instrument.replication import words
 from ablationlab.records.energy import overlap
 from ablationlab.records.storage import read_json
+from ablationlab.report.designs import design_lines
 from ablationlab.report.table import Cell, Column, Table, html_text
 from ablationlab.report.tables.effects import effects_table
 from ablationlab.report.tables.everything import clause_table, every_table, probe_table, rate_tables, task_tables
@@ -51,6 +52,8 @@ def rest_of(results: Results, report: StudyReport) -> Iterator[tuple[str, str, s
         yield from _group("Variants", [arms])
         yield from _group("Runs", [run_table(results)])
         yield from _group("Data", [table for table in (data_table(results), hash_table(results)) if table is not None])
+        if (lines := clause_table("Design", design_lines(results.plan))) is not None:
+            yield from _group("Design", [lines])
         yield "Settings", "", f'<pre tabindex="0">{html_text(configuration(results))}</pre>'
     yield from _group("Versions and hashes", [version_table(results), seal_table(results)], counted=False)
     if report.effects:
