@@ -17,7 +17,7 @@ FAILED: Final = (Instability.DIVERGED, Instability.ENDED_WORSE, Instability.SPIK
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How one run ended; *at*: the step of its failure."""
+    """How one run ended; *at*: the step of its failure; *steps*: those of its budget."""
 
     run: str
     variant: str
@@ -25,6 +25,7 @@ class RunEnd:
     seed: Seed
     reason: Instability
     at: Slot = NOTHING
+    steps: int | None = None
 
     @property
     def failed(self) -> bool:
@@ -44,6 +45,7 @@ def run_ends(analysis: Analysis) -> tuple[RunEnd, ...]:
             NOTHING
             if run.failed_at is None
             else Slot(count(run.failed_at), f"analysis.json#/stability/runs/{place}/failed_at", run.failed_at),
+            run.steps,
         )
         for place, run in enumerate(runs)
     ]

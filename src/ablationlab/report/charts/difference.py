@@ -8,17 +8,16 @@ from typing import Final
 from ablationlab.core.format import count, fixed, level, number, percent
 from ablationlab.records.courses import ArmCourse, LossCurves
 from ablationlab.records.metrics import metric_name
-from ablationlab.records.verdict import Answer
 from ablationlab.report.charts.chart import Chart
 from ablationlab.report.charts.plot import Line, Scale, merged, plot_svg
+from ablationlab.report.charts.rows import MOST, OPEN
 from ablationlab.report.effects import Effect
 from ablationlab.report.slots import Slot, Statement
 from ablationlab.report.study_report import StudyReport
 from ablationlab.report.table import Cell, Table, html_text
 
-#: So many variants have a line, the decided ones first; so many regimes a picture; so many places a row of the table.
-MOST_LINES, MOST_REGIMES, MOST_ROWS = 5, 6, 25
-_OPEN: Final = (Answer.UNDECIDED, Answer.SAME, Answer.NOT_MEASURED)
+#: So many regimes have a picture; so many places a row of the table.
+MOST_REGIMES, MOST_ROWS = 6, 25
 _AT: Final = "courses.json#/curves/arms"
 
 
@@ -46,9 +45,9 @@ def _shown(report: StudyReport, curves: LossCurves, regime: str) -> list[tuple[E
         for name, row in rows.items()
         if (course := curves.arm(name, regime)) is not None and any(value is not None for value in course.difference)
     ]
-    found.sort(key=lambda pair: (pair[0].answer in _OPEN, -abs(pair[0].drawn[0]) if pair[0].drawn else 0.0))
-    decided = [pair for pair in found if pair[0].answer not in _OPEN]
-    return (decided or found)[:MOST_LINES]
+    found.sort(key=lambda pair: (pair[0].answer in OPEN, -abs(pair[0].drawn[0]) if pair[0].drawn else 0.0))
+    decided = [pair for pair in found if pair[0].answer not in OPEN]
+    return (decided or found)[:MOST]
 
 
 def _regime(report: StudyReport, curves: LossCurves, regime: str, several: bool) -> Iterable[str]:

@@ -19,6 +19,8 @@ from ablationlab.report.table import html_text
 SAME: Final = 0.02
 #: The height of a name beside its line.
 NAME: Final = 17
+#: The height of a label within a plot; one that has no room is left out.
+LABEL: Final = 15
 #: What lines are drawn in before they are stretched to the width.
 _WIDE: Final = 1000
 _DASH: Final = 9
@@ -155,10 +157,13 @@ def _ground(
         line = f'x1="0" x2="100%" y1="{at(value):.1f}" y2="{at(value):.1f}"'
         yield f'<line {line} stroke="currentColor" opacity="{opacity}"/>'
         yield f'<text x="-8" y="{at(value) + 4:.1f}" text-anchor="end">{html_text(text(value))}</text>'
-    for value, name in levels:
+    above = -math.inf
+    for value, name in sorted(levels, reverse=True):
         line = f'x1="0" x2="100%" y1="{at(value):.1f}" y2="{at(value):.1f}"'
         yield f'<line {line} stroke="currentColor" opacity="0.6" stroke-dasharray="2 4"/>'
-        end = y.place(value) > 0.5
+        if at(value) - above < LABEL:
+            continue
+        above, end = at(value), y.place(value) > 0.5
         anchor = 'x="100%" text-anchor="end"' if end else 'x="0"'
         yield f'<text {anchor} y="{at(value) - 4:.1f}">{html_text(name)}</text>'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,10 +13,8 @@ from ablationlab.core.format import DASH, count
 from ablationlab.records import storage
 from ablationlab.records.verdict import Answer, Standing
 from ablationlab.report import fonts
-from ablationlab.report.charts.chart import Chart
-from ablationlab.report.charts.difference import difference_chart
 from ablationlab.report.charts.plot import stylesheet
-from ablationlab.report.charts.side_effects import side_effects_chart
+from ablationlab.report.charts.sections import pictures
 from ablationlab.report.colours import BASELINE, BETTER, HUES, INK, PAPER, WORSE
 from ablationlab.report.effects import LOST, MEDIANS, Effect, smallest_text
 from ablationlab.report.fairness import Condition, Equality
@@ -121,7 +119,7 @@ def _page(report: StudyReport, results: Results | None, live: LiveState | None) 
         "axis": "" if axis is None else safe(axis_svg(axis, _escaped(axis_text(report, axis)))),
         "legend": safe(_legend(report)),
         "answers": effects_table(shown, "Answers"),
-        "pictures": list(_pictures(report)),
+        "pictures": pictures(report),
         "columns": _columns(report),
         "rest": [] if results is None or live is not None else list(rest_of(results, report)),
         "pictures_json": safe(json_for_script(_files(report))) if shown else "",
@@ -171,21 +169,6 @@ def _blocks(report: StudyReport) -> list[_Block]:
         left = tuple(row for row in rows if row not in folded)
         blocks.append(_Block(regime, reference, value, reference == report.baseline, left, folded))
     return blocks
-
-
-#: The sections between how sure and fair, each with what draws it.
-_PICTURES: Final[tuple[tuple[str, str, tuple[Callable[[StudyReport], Chart | None], ...]], ...]] = (
-    ("when", "When", (difference_chart,)),
-    ("side", "Side effects", (side_effects_chart,)),
-)
-
-
-def _pictures(report: StudyReport) -> Iterator[tuple[str, str, list[Chart]]]:
-    """(key, title, charts) of the sections that have one."""
-    for key, title, draws in _PICTURES:
-        charts = [chart for draw in draws if (chart := draw(report)) is not None]
-        if charts:
-            yield key, title, charts
 
 
 def _columns(report: StudyReport) -> list[str]:
