@@ -147,7 +147,7 @@ def test_pairs_that_are_complete_are_described_and_not_tested(tmp_path: Path):
     assert row.answer is None
     page = Live(tmp_path).page()
     assert page.count('class="row') >= 3
-    assert "w-better" not in page
+    assert ">better<" not in page
     assert 'id="sure"' not in page
 
 
