@@ -53,7 +53,7 @@ def seal_of(results: Results | None) -> Statement | None:
 def _model(plan: Plan) -> Statement:
     sizes = sorted((run.budget.parameters, place) for place, run in enumerate(plan.runs))
     low, high = (
-        Slot(amount(size), f"{_AT}/runs/{place}/budget/parameters", size) for size, place in (sizes[0], sizes[-1])
+        Slot(amount(size), f"{_AT}/runs/{place}/recipe/budget/parameters", size) for size, place in (sizes[0], sizes[-1])
     )
     preset = None if plan.study.model is None else plan.study.model.preset
     slots = {"model": Slot(preset or "GPT"), "parameters": low, "most": high}
@@ -63,7 +63,7 @@ def _model(plan: Plan) -> Statement:
 def _budget(plan: Plan) -> Iterator[Statement]:
     """Tokens and steps of a run, where all have as many; the FLOPs or the time that all have otherwise."""
     first = plan.runs[0].budget
-    at = f"{_AT}/runs/0/budget"
+    at = f"{_AT}/runs/0/recipe/budget"
     tokens, steps = (
         Slot(amount(first.tokens), f"{at}/tokens", first.tokens),
         Slot(count(first.steps), f"{at}/steps", first.steps),
