@@ -72,7 +72,7 @@ def field(results: Any, at: str) -> Any:
 def number_in(text: str) -> float:
     """A printed number, without its signs."""
     plainly = plain(text).replace(MINUS, "").replace("-", "")
-    found = re.fullmatch(r"[×+<]?([\d,.]+)(?:×10(\S+))?(?: %| ([kMGTPE]?)FLOP)?", plainly)
+    found = re.fullmatch(r"[×+<]?([\d,.]+)(?:×10(\S+))?(?: %| ([kMGTPE]?)(?:FLOP)?)?", plainly)
     assert found is not None, text
     raised = (found[2] or "0").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
     return float(found[1].replace(",", "")) * 10.0 ** (int(raised) + 3 * " kMGTPE".index(found[3] or " "))

@@ -53,9 +53,10 @@ def _shown(report: StudyReport, curves: LossCurves, regime: str) -> list[tuple[E
 def _regime(report: StudyReport, curves: LossCurves, regime: str, several: bool) -> Iterable[str]:
     shown = [course for _, course in _shown(report, curves, regime)]
     smallest = next((row.smallest for row in report.answers if row.regime == regime), None)
+    smallest = smallest if _in_the_metric(report, curves) else None
     most = _most(shown)
     reach = [min(max(v, -most), most) for c in shown for v in (*c.difference, *c.low, *c.high) if v is not None]
-    y = Scale.around(reach, zero=True)
+    y = Scale.around([*reach, smallest], zero=True)
     x = _across(shown)
     if y is None or x is None:
         return
@@ -69,7 +70,7 @@ def _regime(report: StudyReport, curves: LossCurves, regime: str, several: bool)
         x_ticks=[places[0], places[-1]] if several else places,
         y_text=lambda value: _axis_text(y, value, sign=True),
         height=180 if several else 280,
-        smallest=smallest if _in_the_metric(report, curves) else None,
+        smallest=smallest,
     )
     title = html_text(regime) if several else html_text(_title(report, curves).text)
     how = (
