@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ablationlab.report.effects import Effect
     from ablationlab.report.study_report import StudyReport
 
-#: More rows than this are in the files beside the page alone.
+#: More rows than this are in the files beside the page alone; of more runs, those that did not finish come first.
 MOST_ROWS = 500
 #: Outcomes that nobody needs to read unless they ask.
 NOT_SHOWN = "not shown"
@@ -50,7 +50,8 @@ def rest_of(results: Results, report: StudyReport) -> Iterator[tuple[str, str, s
     if results.plan is not None:
         arms = variant_table(results, results.plan)
         yield from _group("Variants", [arms])
-        yield from _group("Runs", [run_table(results)])
+        ordered = sorted(results.runs, key=lambda run: run.state == "finished") if len(results.runs) > MOST_ROWS else ()
+        yield from _group("Runs", [run_table(results.changed(runs=tuple(ordered)) if ordered else results)])
         yield from _group("Data", [table for table in (data_table(results), hash_table(results)) if table is not None])
         if (lines := clause_table("Design", design_lines(results.plan))) is not None:
             yield from _group("Design", [lines])
