@@ -53,7 +53,8 @@ def seal_of(results: Results | None) -> Statement | None:
 def _model(plan: Plan) -> Statement:
     sizes = sorted((run.budget.parameters, place) for place, run in enumerate(plan.runs))
     low, high = (
-        Slot(amount(size), f"{_AT}/runs/{place}/recipe/budget/parameters", size) for size, place in (sizes[0], sizes[-1])
+        Slot(amount(size), f"{_AT}/runs/{place}/recipe/budget/parameters", size)
+        for size, place in (sizes[0], sizes[-1])
     )
     preset = None if plan.study.model is None else plan.study.model.preset
     slots = {"model": Slot(preset or "GPT"), "parameters": low, "most": high}
