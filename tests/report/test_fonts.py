@@ -116,7 +116,9 @@ def test_a_line_is_as_wide_as_another_reader_of_the_font_says():
 
 def test_a_page_and_its_charts_are_set_in_the_font_that_it_brings(visit, tmp_path: Path):
     results = table_study(
-        tmp_path, "variant,seed,val_loss", [f"{arm},{s},{2 + s / 9}" for s in range(5) for arm in "aβ"]
+        tmp_path,
+        "variant,seed,val_loss",
+        [f"{arm},{s},{2 + s / 9 + 0.1 * (arm != 'a') * (s + 1)}" for s in range(5) for arm in "aβ"],
     )
     write_page(results, tmp_path)
     page = visit((tmp_path / "report.html").as_uri()).page
@@ -130,4 +132,4 @@ def test_a_page_and_its_charts_are_set_in_the_font_that_it_brings(visit, tmp_pat
             found = protocol.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
             used |= {font["familyName"] for font in found}
     assert used == {fonts.FAMILY, f"{fonts.FAMILY} Semibold"}
-    assert page.locator("svg text").count() > 10
+    assert page.locator("svg text").count() > 3

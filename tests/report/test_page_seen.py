@@ -21,7 +21,7 @@ WORDS = """() => {
   const walk = (node) => {
     if (node.nodeType === Node.TEXT_NODE) { texts.push(node.textContent); return; }
     if (node.nodeType !== Node.ELEMENT_NODE) return;
-    if (node.matches('table, svg, script, style, button, .vh, [hidden], .forest')) return;
+    if (node.matches('table, svg, script, style, button, .vh, [hidden], .forest, .ch')) return;
     if (node.matches('details:not([open])')) { walk(node.querySelector('summary')); return; }
     node.childNodes.forEach(walk);
   };

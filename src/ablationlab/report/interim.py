@@ -34,7 +34,7 @@ class InterimPairs:
 
 
 def interim_pairs(results: Results) -> list[InterimPairs]:
-    """For every registered criterion, in its order, the arms of which a pair is complete."""
+    """For every registered criterion, in its order, the arms that are paired."""
     plan = results.plan
     if plan is None:
         return []
@@ -59,7 +59,7 @@ def _pairs(
     values = [(run.metric(criterion.metric), other.metric(criterion.metric)) for run, other in ended]
     known = [(value, base) for value, base in values if value is not None and base is not None]
     lost = sum("diverged" in (run.state, other.state) for run, other in ended)
-    if not known and not lost:
+    if not both:
         return
     metric = results.metric(criterion.metric)
     log = metric is not None and metric.transform == "log" and all(min(pair) > 0 for pair in known)

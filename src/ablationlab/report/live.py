@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ablationlab.analysis.courses import RunLoss, courses
 from ablationlab.analysis.wording import cause
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.format import count, duration, percent
+from ablationlab.records.courses import Courses
 from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.report.interim import look_pending
@@ -62,10 +64,12 @@ class Live:
 
     def page(self) -> str:
         """The page of what is there."""
-        from ablationlab.report.page.build import page_html, waiting_html
+        from ablationlab.report.page.build import live_html, waiting_html
 
         results, state = self.state()
-        return waiting_html(self.folder.name, state) if results is None else page_html(results, live=state)
+        if results is None:
+            return waiting_html(self.folder.name, state)
+        return live_html(results.changed(analysis=None, verdict=None), state, _courses(results))
 
     def asked(self, since: str) -> dict[str, Any]:
         """Whether there is more to show than the version *since*, and the time left."""
@@ -117,6 +121,20 @@ class Live:
             found += self.warnings[run.id][1]
         more = len(found) - MOST_WARNINGS
         return [*found[:MOST_WARNINGS], Statement("live.more", {"n": Slot(count(more))})] if more > 0 else found
+
+
+def _courses(results: Results) -> Courses | None:
+    """The curves of every run so far, described: without intervals."""
+    runs = [
+        RunLoss(run.variant, run.regime, run.seed, run.curves["step"], losses, run.steps, run.state == "diverged")
+        for run in results.compared
+        if (losses := run.curves.get("loss", np.empty(0))).size
+    ]
+    found = courses(runs, "loss", results.baseline, results.variants, whole=True) if runs else None
+    if found is None:
+        return None
+    arms = tuple(arm.model_copy(update={"low": (), "high": (), "level": None}) for arm in found.arms)
+    return Courses(analysis_hash="", curves=found.model_copy(update={"arms": arms}), diagnostics=())
 
 
 def _warnings_of(run: Run, threshold: float) -> list[Statement]:

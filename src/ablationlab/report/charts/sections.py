@@ -39,10 +39,10 @@ def _regimes(report: StudyReport) -> Iterator[Chart | None]:
 
 def _when(report: StudyReport) -> Iterator[Chart | None]:
     failed = sum(end.failed for end in report.ends)
+    squares = failed and len(report.regimes) == 1  # of several regimes, the answer has them
     if failed and failed >= MANY * len(report.ends):
         yield failure_times_chart(report)
-        yield failures_chart(report)
-        return
-    yield difference_chart(report)
-    if failed:
+    else:
+        yield difference_chart(report)
+    if squares:
         yield failures_chart(report)

@@ -13,6 +13,7 @@ from ablationlab.core.format import DASH, count
 from ablationlab.records import storage
 from ablationlab.records.verdict import Answer, Standing
 from ablationlab.report import fonts
+from ablationlab.report.charts.grid import grid_chart
 from ablationlab.report.charts.plot import stylesheet
 from ablationlab.report.charts.sections import pictures
 from ablationlab.report.colours import BASELINE, BETTER, HUES, INK, PAPER, WORSE
@@ -36,6 +37,7 @@ from ablationlab.report.table import html_text
 from ablationlab.report.tables.effects import effects_table
 
 if TYPE_CHECKING:
+    from ablationlab.records.courses import Courses
     from ablationlab.records.results import Results
     from ablationlab.report.live import LiveState
 
@@ -67,12 +69,18 @@ def write_page(results: Results, folder: Path) -> Path:
     return path
 
 
-def page_html(results: Results, *, live: LiveState | None = None) -> str:
-    """The page as text; *live*: where training stands, of a study that is watched: then nothing is tested."""
-    if live is None:
-        return _page(study_report(results, results.analysis, results.verdict), results, None)
-    told = [row for row in interim_effects(results) if row.role == "primary"]
-    return _page(replace(study_report(results, None, None), answers=tuple(told)), results, live)
+def page_html(results: Results) -> str:
+    """The page as text."""
+    return _page(study_report(results, results.analysis, results.verdict), results, None)
+
+
+def live_html(results: Results, live: LiveState, courses: Courses | None) -> str:
+    """The page of a study that is watched: nothing is tested, and what is only of the end is left out."""
+    told = tuple(row for row in interim_effects(results) if row.role == "primary")
+    metric = next((row.name for row in told), "")
+    unit = next((row.unit for row in told), "")
+    report = replace(study_report(results, None, None), answers=told, courses=courses, metric=metric, unit=unit)
+    return _page(report, results, live)
 
 
 def waiting_html(name: str, live: LiveState) -> str:
@@ -101,6 +109,7 @@ def _page(report: StudyReport, results: Results | None, live: LiveState | None) 
         return "" if axis is None else safe(interval_svg(axis, drawn, height=12 + 7 * len(rows), smallest=smallest))
 
     smallest = next((row.smallest for row in shown if row.smallest is not None), None)
+    grid = grid_chart(report) if live is None else None
     context: dict[str, Any] = {
         "version": __version__,
         "report": report,
@@ -109,7 +118,8 @@ def _page(report: StudyReport, results: Results | None, live: LiveState | None) 
         "live": live,
         "problems": [] if results is None else list(_problems(results)),
         "nothing": "" if live is not None or results is None else _nothing(results),
-        "blocks": _blocks(report) if shown else [],
+        "blocks": _blocks(report) if shown and grid is None else [],
+        "grid": grid,
         "several": len(report.regimes) > 1,
         "small": len(shown) > 2 * FOLD_FROM or len(report.regimes) > 1,
         "level": level_text(report.answers),
@@ -131,6 +141,7 @@ def _page(report: StudyReport, results: Results | None, live: LiveState | None) 
         "sign": lambda word: safe(_sign(str(word))),
         "table": lambda table: safe(table.html()) if table is not None else "",
         "estimate": estimate_text,
+        "interval": lambda row: row.interval if live is None else f"{row.n} pairs",
         "fair_cell": _fair_cell,
         "name_of": lambda row: name_of(row, report.baseline),
         "flags": lambda row: [flag for flag in row.flags if flag not in (MEDIANS, LOST)],
