@@ -78,7 +78,7 @@ def test_figures_tables_papers_and_pages_are_the_same_bytes_on_machines_with_oth
     assert {path.suffix for path in written[0]} >= {".svg", ".png", ".pdf", ".html", ".csv", ".tex", ".typ"}
     for other in written[1:]:
         assert other == written[0]
-    shown = (folder / "figures" / "slopes.svg").read_text()
+    shown = (folder / "figures" / "curve-loss.svg").read_text()
     for text in (
         "naïve ﬁne",
         "naïve fine",

@@ -7,6 +7,7 @@ import io
 
 import numpy as np
 import pytest
+from ablationlab.report.charts.power import power
 
 from ablationlab.analysis import TableOptions, analyze, read_table
 from ablationlab.analysis.verdict import decide
@@ -16,7 +17,6 @@ from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, Sensi
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
 from ablationlab.report.charts.paired import differences
-from ablationlab.report.charts.power import power
 from ablationlab.report.paper.build import document_of
 from ablationlab.report.tables.study import power_table
 from ablationlab.stats.results import Doubt

@@ -837,7 +837,7 @@ def test_readings_of_diverged_runs_are_neither_means_nor_charts_of_the_last_step
     text = prose(folder)
     assert len(lengths) == 4
     assert format.mean_sd(fmean(lengths), stdev(lengths)) in text
-    drawn = {figure.key: figure for figure in diagnostics(results)[0]}
+    drawn = {figure.key: figure for figure in diagnostics(results)}
     by_depth = [row for rows in drawn["probe-residual-depth"].data.values() for row in rows]
     assert {row["step"] for row in by_depth} == {60}
     assert {row["variant"] for row in by_depth} == {"none", "layernorm"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from ablationlab.report.charts.power import power
 
 from ablationlab.analysis.wording import corrections
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results
 from ablationlab.report.charts.paired import differences
-from ablationlab.report.charts.power import power
 from ablationlab.report.charts.theme import powers
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.make import with_analysis
