@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from ablationlab.core.seeding import stream
-from ablationlab.stats.stability import fisher_p, newcombe_interval
+from ablationlab.stats.gains import fisher_p, newcombe_interval
 
 FloatArray = NDArray[np.float64]
 SIZES = ((3, 3), (5, 5), (10, 10), (3, 10))

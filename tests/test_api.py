@@ -86,4 +86,4 @@ def test_plan_resolves_without_writing_and_seals_where_asked(study_file, tmp_pat
 def test_power_gives_typed_rows_and_a_table():
     found = ablationlab.power(study(name="built").model_dump(mode="json"), sd=0.01)
     assert found.power.rows[0].sd == 0.01
-    assert "Seeds for 80" in found._repr_html_()
+    assert "can show, with 80" in found._repr_html_()

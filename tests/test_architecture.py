@@ -121,13 +121,13 @@ def test_folders_marked_no_torch_never_load_it():
 
 def test_a_process_loads_numpy_and_scipy_only_where_it_needs_them():
     """`status` needs no numpy. scipy takes a second, in every worker and every rank; most of it scipy.stats."""
-    script = "import pathlib, sys, ablationlab.cli.app, ablationlab.pipeline, ablationlab.report.terminal.study\n"
+    script = "import pathlib, sys, ablationlab.cli.app, ablationlab.pipeline, ablationlab.report.terminal.planned\n"
     script += "from ablationlab.study.load import load_study\nstudy = load_study(pathlib.Path(sys.argv[1]))\n"
     script += "assert not {'numpy', 'multiprocessing', 'urllib.request'} & set(sys.modules)\n"
     script += "import ablationlab.training.executors.local, ablationlab.training.loop\n"
     script += "from ablationlab.study.checks import study_warnings\n"
     script += "study_warnings(study)\nassert 'scipy' not in sys.modules\n"
-    script += "import ablationlab.analysis.comparisons, ablationlab.analysis.items, ablationlab.analysis.power\n"
+    script += "import ablationlab.analysis.comparisons, ablationlab.analysis.items, ablationlab.analysis.study_power\n"
     script += "assert 'scipy.stats' not in sys.modules\n"
     study = SOURCE.parents[1] / "studies" / "quick.toml"
     done = subprocess.run([warm.FRESH, "-c", script, str(study)], capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ import pytest
 from ablationlab import pipeline
 from ablationlab.analysis import read_results
 from ablationlab.analysis.wording import deviation
-from ablationlab.cli.study import seed_numbers
+from ablationlab.cli.run import seed_numbers
 from ablationlab.core.errors import AblationLabError, PlanError, StudyError
 from ablationlab.core.format import plain
 from ablationlab.records.analysis import DeviationCode
@@ -20,7 +20,7 @@ from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.designs import try_line
 from ablationlab.report.page.build import page_html
-from ablationlab.report.paper.study import StudyView
+from ablationlab.report.paper.facts import StudyView
 from ablationlab.study.calibration import next_value, settled
 from ablationlab.study.load import parse_study
 

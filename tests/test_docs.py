@@ -379,7 +379,7 @@ def test_the_page_on_power_shows_what_the_command_prints():
     assert ended.returncode == 0, ended.stderr
     printed = ended.stdout.splitlines()
     quoted = shown("docs/analysis.md", command)
-    assert len(quoted) == 5
+    assert len(quoted) == 4
     assert [line for line in quoted if line not in printed] == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.cli.analysis import power
+from ablationlab.cli.analyze import power
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.run import Result
 from conftest import run_cli

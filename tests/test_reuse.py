@@ -13,6 +13,7 @@ import pytest
 
 from ablationlab import pipeline
 from ablationlab.analysis import read_results
+from ablationlab.analysis.verify import chain
 from ablationlab.analysis.wording import deviation
 from ablationlab.core.errors import AblationLabError, PlanError, StudyError
 from ablationlab.records.analysis import DeviationCode, ReadingGap
@@ -21,7 +22,6 @@ from ablationlab.records.results import Results
 from ablationlab.records.seal import RunSeal, file_hash
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import TEMPORARY, ResultsFolder
-from ablationlab.report.chain import chain
 from ablationlab.report.effects import answer_flags
 from ablationlab.report.page.build import page_html
 from ablationlab.study import reuse
@@ -432,4 +432,4 @@ def test_the_plan_shows_what_is_reused_and_verify_follows_it(corpus, old, tmp_pa
     assert code == 0
     assert "reused (2)" in printed
     code, printed, _ = run_here("verify", tmp_path / "new", folder=tmp_path)
-    assert (code, "on which 2 studies rest by now" in " ".join(printed.split())) == (0, True)
+    assert (code, "studies on them 2" in " ".join(printed.split())) == (0, True)

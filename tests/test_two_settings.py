@@ -13,15 +13,15 @@ import pytest
 from ablationlab import pipeline
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.stages import losses_of
+from ablationlab.analysis.verify import chain
 from ablationlab.core.errors import StudyError
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Second, Sweep
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.chain import chain
 from ablationlab.report.designs import found_line
 from ablationlab.report.page.build import page_html
-from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.compose import document_of
 from ablationlab.stats.rates import best_trial
 from ablationlab.stats.results import Doubt
 from ablationlab.study.load import parse_study

@@ -14,17 +14,17 @@ from ablationlab import pipeline
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.from_results import _drift_of_stages
 from ablationlab.analysis.stages import found_by_stages, losses_of
+from ablationlab.analysis.verify import chain
 from ablationlab.core.errors import AblationLabError, PlanError, StudyError
 from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.chain import chain
 from ablationlab.report.designs import found_line
 from ablationlab.report.page.build import page_html
-from ablationlab.report.paper.build import document_of
-from ablationlab.report.paper.study import StudyView
+from ablationlab.report.paper.compose import document_of
+from ablationlab.report.paper.facts import StudyView
 from ablationlab.stats.rates import best_rate
 from ablationlab.stats.results import Doubt
 from ablationlab.study import plan as plans
@@ -199,7 +199,7 @@ def test_a_plan_whose_rates_do_not_follow_from_its_stages_is_found(whole, tmp_pa
     plan["plan_hash"] = Plan.seal(plan)
     path.write_text(json.dumps(plan))
     link = next(link for link in chain(tmp_path / "chosen") if link.file == "calibration/sweep")
-    assert (link.state, link.text) == ("differs", "its records give other rates than plan.lock has")
+    assert (link.state, link.code) == ("differs", "other-rates")
 
 
 def test_what_was_found_is_no_part_of_the_hashes_and_a_stage_of_another_study_is_refused(study_table, whole):

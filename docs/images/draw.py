@@ -15,8 +15,8 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.terminal.analysis import answers_view
-from ablationlab.report.terminal.study import results_table
+from ablationlab.report.terminal.details import answers_view
+from ablationlab.report.terminal.planned import results_table
 
 results, target = ResultsFolder(Path(sys.argv[1])), Path(sys.argv[2])
 console = Console(record=True, width=150, file=io.StringIO())

@@ -21,7 +21,7 @@ from ablationlab.report.table import html_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ablationlab.analysis.power import StudyPower
+    from ablationlab.analysis.study_power import StudyPower
     from ablationlab.report.notebook import StudyResults
     from ablationlab.report.table import Table
 
@@ -30,18 +30,18 @@ Source = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Found(ABC):
-    """What a call found, as tables and sentences; shows itself in Jupyter."""
+    """What a call found, as tables and clauses; shows itself in Jupyter."""
 
     @abstractmethod
     def tables(self) -> tuple[Table, ...]:
         """What it shows, as tables with six forms each."""
 
-    def sentences(self) -> tuple[str, ...]:
+    def clauses(self) -> tuple[str, ...]:
         """What stands above the tables."""
         return ()
 
     def _repr_html_(self) -> str:
-        above = "".join(f"<p>{html_text(sentence)}</p>" for sentence in self.sentences())
+        above = "".join(f"<p>{html_text(clause)}</p>" for clause in self.clauses())
         tables = (f"<p><b>{html_text(table.caption)}</b></p>{table.html_standalone()}" for table in self.tables())
         return above + "".join(tables)
 
@@ -143,22 +143,18 @@ class StudyPlan(Found):
 
     plan: Plan
 
-    def sentences(self) -> tuple[str, ...]:
-        from ablationlab.core.format import amount, count, plain
+    def clauses(self) -> tuple[str, ...]:
+        from ablationlab.core.format import plain
+        from ablationlab.report.terminal.planned import plan_facts
 
-        tokens = sum(run.budget.tokens for run in self.plan.runs)
-        flops = sum(run.budget.matmul_flops for run in self.plan.runs)
-        execution = self.plan.execution
-        text = (
-            f"{self.plan.study.name}: {count(len(self.plan.runs))} runs, {amount(tokens)} tokens, "
-            f"{amount(flops, 'FLOP')} of matrix products in all; {execution.device_name}, {execution.precision}."
-        )
-        return tuple(filter(None, (self.plan.study.question, plain(text))))
+        facts = plan_facts(self.plan, None, None, "")
+        lines = (" · ".join(statement.text for statement in said) for said in facts.values() if said)
+        return tuple(filter(None, (self.plan.study.question, *map(plain, lines))))
 
     def tables(self) -> tuple[Table, ...]:
-        from ablationlab.report.terminal.study import arm_table
+        from ablationlab.report.terminal.planned import planned_arms
 
-        return (arm_table(self.plan),)
+        return (planned_arms(self.plan),)
 
 
 def plan(
@@ -184,13 +180,16 @@ class SeedsNeeded(Found):
 
     power: StudyPower
 
-    def sentences(self) -> tuple[str, ...]:
-        return tuple(self.power.notes)
+    def clauses(self) -> tuple[str, ...]:
+        from ablationlab.core.format import plain
+        from ablationlab.report.terminal.can_show import notes_of, power_clauses
+
+        return tuple(plain(statement.text) for statement in (*power_clauses(self.power), *notes_of(self.power)))
 
     def tables(self) -> tuple[Table, ...]:
-        from ablationlab.report.terminal.power import power_table
+        from ablationlab.report.terminal.can_show import shown_table
 
-        return (power_table(self.power),) if self.power.rows else ()
+        return (shown_table(self.power),) if self.power.rows else ()
 
 
 def power(

@@ -17,7 +17,7 @@ from ablationlab.records.seal import RunSeal, seal_run
 from ablationlab.records.settings import Stability, Study
 from ablationlab.records.storage import ResultsFolder, sha256_file
 from ablationlab.stats.results import CurveMeasures
-from ablationlab.stats.stability import measure_curve
+from ablationlab.stats.spikes import measure_curve
 from ablationlab.study.load import parse_study
 from ablationlab.study.probes import PROBES
 from ablationlab.study.variants import Variant, variants_of

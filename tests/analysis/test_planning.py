@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, power_plans, read_results
+from ablationlab.analysis.study_power import PowerNote
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.plan import TwoStages
 from ablationlab.records.settings import Criterion
-from ablationlab.report.terminal.power import shown_table, shown_view
+from ablationlab.report.terminal.can_show import power_clauses, shown_table
 from ablationlab.stats import (
     detectable_effect,
     items_needed,
@@ -62,7 +63,7 @@ def test_power_is_that_of_the_registered_test():
     assert sign_flip.detectable is sign_flip.seen is None
     assert sign_flip.seen_by(7) == detectable_effect(7, alpha=0.025)
     assert (t.seeds, sign_flip.seeds) == (3, 7)
-    assert any("the most power that sign-flip can have" in note for note in made["sign-flip"].notes)
+    assert PowerNote("sign-test", {"metric": "validation_loss", "test": "sign-flip"}) in made["sign-flip"].notes
 
 
 def test_no_sign_flip_test_has_more_power_than_is_printed():
@@ -86,15 +87,18 @@ def test_the_plan_has_a_row_for_all_that_see_the_same():
     table = shown_table(power_plans(made))
     assert [cell.text for cell in table.rows[0] if cell.text != "–"][-2:] == ["2.05 SD", "seeds"]
     assert len(table.rows) == 1
-    assert "stays open below 18 seeds" in " ".join(map(str, shown_view(power_plans(made), None)))
+    failures = next(clause for clause in power_clauses(power_plans(made)) if clause.code == "power.failures")
+    assert failures.slots["seeds"].text == "18"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "says"), [(300.0, "about 12 seeds: then it sees 0.81 SD"), (7200.0, "One more seed takes 2.0 h")]
+    ("seconds", "code", "told"),
+    [(300.0, "hour", {"seeds": "12", "sees": "0.81 SD"}), (7200.0, "seed", {"time": "2.0\N{NARROW NO-BREAK SPACE}h"})],
 )
-def test_one_more_hour_buys_seeds(seconds, says):
+def test_one_more_hour_buys_seeds(seconds, code, told):
     made = study(variants=["none", "layernorm", "rmsnorm"], criteria=CRITERIA[:1])
-    assert says in str([*shown_view(power_plans(made), seconds)][-1])
+    (clause,) = [clause for clause in power_clauses(power_plans(made), seconds) if clause.code == f"power.{code}"]
+    assert told.items() <= {name: slot.text for name, slot in clause.slots.items()}.items()
 
 
 def test_the_family_shares_alpha():
@@ -110,7 +114,7 @@ def test_a_pilot_gives_its_sd(tmp_path):
     row = found.rows[0]
     assert row.sd_from == "pilot, 3 pairs"
     assert row.seeds == pairs_needed(row.effect / row.sd)
-    assert any("Seeds 1, 2, 3 are in the pilot too" in note for note in found.notes)
+    assert PowerNote("pilot-s-seeds", {"seeds": "1, 2, 3"}) in found.notes
 
 
 def test_items_follow_from_the_discordance():
@@ -134,9 +138,10 @@ def test_assumptions_that_make_no_sense_are_refused(given, says):
 
 
 def test_what_cannot_be_planned_is_said():
-    assert "--from" in power_plans(study()).notes[0]
-    assert "registers no criteria" in power_plans(study(criteria=[])).notes[0]
-    assert "no smallest_effect" in power_plans(study(criteria=[{"metric": "perplexity"}]), sd=0.1).notes[0]
+    assert power_plans(study()).notes == (PowerNote("no-sd"),)
+    assert power_plans(study(criteria=[])).notes == (PowerNote("no-criteria"),)
+    (note,) = power_plans(study(criteria=[{"metric": "perplexity"}]), sd=0.1).notes
+    assert note == PowerNote("no-effect", {"metric": "perplexity"})
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.025, 0.05 / 3, 0.01, 0.05 / 6])

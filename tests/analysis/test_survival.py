@@ -10,7 +10,7 @@ from scipy import stats
 
 from ablationlab.analysis import analyze
 from ablationlab.records.run import Divergence
-from ablationlab.report.tables.study import stability_table
+from ablationlab.report.tables.failures import stability_table
 
 from .verdict.studies import arms, dataset
 

@@ -23,7 +23,7 @@ from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
 from ablationlab.records.run import Result
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
-from ablationlab.report.tables.study import data_table
+from ablationlab.report.tables.setup import data_table
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.training import stack as stack_module
 from ablationlab.training.perplexity import validation_totals

@@ -31,7 +31,7 @@ from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.layout import TerminalTable
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.tasks import TaskRequest
-from ablationlab.tasks.build import _documents_hash
+from ablationlab.tasks.harness_tasks import _documents_hash
 from analysis.builder import seal_again
 from conftest import run_here, to_toml
 
@@ -421,7 +421,7 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
             raise ConnectionError("Couldn't reach the hub")
 
     from ablationlab.core.errors import DataError
-    from ablationlab.tasks import build as tasks
+    from ablationlab.tasks import harness_tasks as tasks
 
     monkeypatch.setattr(tasks, "full_manager", Unreachable)
     monkeypatch.setenv("ABLATIONLAB_OFFLINE", "1")

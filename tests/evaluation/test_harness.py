@@ -60,7 +60,7 @@ def loaded() -> dict[str, Any]:
         warnings.simplefilter("ignore")
         from lm_eval.tasks import TaskManager
 
-        from ablationlab.tasks.build import quiet
+        from ablationlab.tasks.harness_tasks import quiet
 
         try:
             made = [benchmarks.write_benchmark(benchmarks.CATALOGUE[name], "stock", 1, 12) for name in NAMES]

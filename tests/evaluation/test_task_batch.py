@@ -236,7 +236,7 @@ def test_characters_that_a_vocabulary_lacks_are_found_in_lists_and_tables_too(co
     from types import SimpleNamespace
 
     from ablationlab.core.errors import DataError
-    from ablationlab.tasks.build import _check_characters
+    from ablationlab.tasks.harness_tasks import _check_characters
 
     docs = [{"q": "lo mirsa", "choices": {"text": ["\u00e9\u00e9", "den"], "label": ["a", "b"]}, "n": 1}]
     with pytest.raises(DataError, match="of its characters are not among"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.cli.study import budget_hours
+from ablationlab.cli.run import budget_hours
 from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.instrument.costing.hardware import ACCELERATORS, CALIBRATION, CONTEXT_BYTES, FILL, parse_hardware
 from ablationlab.instrument.costing.layouts import Layout, Network, layouts, memory, place, waiting

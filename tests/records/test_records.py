@@ -25,7 +25,7 @@ from ablationlab.records.run import (
 )
 from ablationlab.records.seal import MEND_RUN
 from ablationlab.records.storage import SCHEMA_VERSION, ResultsFolder
-from ablationlab.stats.stability import measure_curve
+from ablationlab.stats.spikes import measure_curve
 
 ANY_FLOAT = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308])
 

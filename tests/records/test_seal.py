@@ -15,6 +15,7 @@ import pytest
 from ablationlab import pipeline
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.verify import chain
 from ablationlab.core.errors import MismatchError, RecordError
 from ablationlab.pipeline import conclude
 from ablationlab.records import seal, storage
@@ -25,7 +26,6 @@ from ablationlab.records.results import Results, Stale, read_runs, without_weigh
 from ablationlab.records.seal import AlteredError, RunSeal, close_evaluation, seal_evaluation
 from ablationlab.records.storage import ResultsFolder, sha256_file
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.chain import chain
 from ablationlab.report.make import make_report, with_analysis
 from analysis.builder import build, outcome, seal_again, study
 from analysis.scores import Put, evaluate
@@ -264,7 +264,7 @@ def test_a_plan_that_cannot_be_read_is_named_with_the_reason(folder, make, words
         make_report(folder, say=lambda text: None)
     (link,) = chain(folder)
     assert (link.file, link.state) == ("plan.lock", "differs")
-    assert words in link.text
+    assert words in link.told["why"]
 
 
 @pytest.mark.parametrize("verb", ["status", "plan", "run"])

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from ablationlab.core.format import printable
 from ablationlab.records.results import Results
-from ablationlab.report.convert import compiled
 from ablationlab.report.notebook import StudyResults
 from ablationlab.report.page.build import page_html
+from ablationlab.report.paper.typesetting import compiled
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.tables.write import tables_of
 

@@ -7,7 +7,7 @@ import pytest
 from ablationlab.pipeline import conclude
 from ablationlab.records.plan import Component, Shared
 from ablationlab.records.results import Results
-from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.compose import document_of
 from analysis.builder import build
 
 from .test_paper import Words, said

@@ -17,8 +17,8 @@ from ablationlab.records.analysis import ComparedTask, EvaluationAnalysis, Sensi
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
 from ablationlab.report.charts.paired import differences
-from ablationlab.report.paper.build import document_of
-from ablationlab.report.tables.study import power_table
+from ablationlab.report.paper.compose import document_of
+from ablationlab.report.tables.can_show import power_table
 from ablationlab.stats.results import Doubt
 
 from .maker import made

@@ -17,11 +17,11 @@ from ablationlab.records.results import Results
 from ablationlab.report.effects import Effect
 from ablationlab.report.notebook import StudyResults
 from ablationlab.report.page.build import page_html
-from ablationlab.report.paper.build import document_of, read_template
+from ablationlab.report.paper.compose import document_of, read_template
 from ablationlab.report.paper.printing import Typst
 from ablationlab.report.tables import tables_of
-from ablationlab.report.terminal.analysis import details_view
 from ablationlab.report.terminal.answer import AnswerView
+from ablationlab.report.terminal.details import details_view
 from report.maker import made
 
 

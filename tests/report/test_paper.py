@@ -33,16 +33,17 @@ from ablationlab.records.settings import Calibrate, StudyText
 from ablationlab.records.verdict import Answer
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.tradeoff import tradeoff
-from ablationlab.report.convert import compiled
 from ablationlab.report.make import with_analysis
-from ablationlab.report.paper import build as build_module
-from ablationlab.report.paper import study as study_module
+from ablationlab.report.paper import compose as build_module
+from ablationlab.report.paper import facts as study_module
 from ablationlab.report.paper import write_paper
-from ablationlab.report.paper.build import document_of, read_template
+from ablationlab.report.paper.compose import document_of, read_template
 from ablationlab.report.paper.document import Float, Marks, PaperDocument, Paragraph, words_of
+from ablationlab.report.paper.typesetting import compiled
 from ablationlab.report.paper.write import references, write_sources
 from ablationlab.report.table import Table
-from ablationlab.report.tables.study import interaction_table, stability_table
+from ablationlab.report.tables.factors import interaction_table
+from ablationlab.report.tables.failures import stability_table
 from ablationlab.study.load import load_study
 from ablationlab.study.text import entries
 from analysis.builder import HYPOTHESES, build, calm, outcome, seal_again, study

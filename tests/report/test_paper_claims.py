@@ -23,15 +23,15 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
 from ablationlab.report.charts import stability as stability_charts
 from ablationlab.report.charts.theme import BAD, GOOD
-from ablationlab.report.convert import fullest, typst_compiler
 from ablationlab.report.paper import sources, write_programme
-from ablationlab.report.paper.build import Context, read_template
-from ablationlab.report.paper.build import document_of as build_document
+from ablationlab.report.paper.compose import Context, read_template
+from ablationlab.report.paper.compose import document_of as build_document
 from ablationlab.report.paper.document import Float, Heading, Inline, PaperDocument, Paragraph, plain, words_of
+from ablationlab.report.paper.facts import StudyView, front_formula, setting_words
 from ablationlab.report.paper.figures import ends_of, forest_of, in_panels
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import Sources, claims_json
-from ablationlab.report.paper.study import StudyView, front_formula, setting_words
+from ablationlab.report.paper.typesetting import fullest, typst_compiler
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.study.text import read_text
 from analysis.builder import HYPOTHESES, build, outcome, seal_again, study

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ablationlab.records.results import Results
-from ablationlab.report.convert import compiled
-from ablationlab.report.paper.build import document_of, read_template
+from ablationlab.report.paper.compose import document_of, read_template
 from ablationlab.report.paper.document import PaperDocument
 from ablationlab.report.paper.printing import Latex
+from ablationlab.report.paper.typesetting import compiled
 from ablationlab.report.paper.write import references, write_paper, write_sources
 from ablationlab.report.table import Cell, Column, Table, bibtex, latex, typst, typst_signs
 from ablationlab.study.text import entries, read_text

@@ -15,7 +15,7 @@ from ablationlab.evaluation.loop import seconds_left
 from ablationlab.report import progress as progress_module
 from ablationlab.report.progress import LiveDisplay, PlainDisplay, _Counter, display_for
 from ablationlab.report.table import Table
-from ablationlab.stats.stability import EarlyWarning
+from ablationlab.stats.spikes import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
 from ablationlab.training.executors.job import Event

@@ -14,7 +14,7 @@ from ablationlab.report.charts.paired import differences
 from ablationlab.report.charts.theme import powers
 from ablationlab.report.charts.tradeoff import tradeoff
 from ablationlab.report.make import with_analysis
-from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.compose import document_of
 from ablationlab.report.tables.readings import reading_table
 from ablationlab.report.tables.write import tables_of
 from analysis.builder import build, calm, study

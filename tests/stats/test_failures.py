@@ -12,7 +12,7 @@ from ablationlab.stats.failures import (
     pairs_without_failure,
     score_upper_bound,
 )
-from ablationlab.stats.stability import tango_interval
+from ablationlab.stats.gains import tango_interval
 
 
 def coverage(n, q, difference, bound):

@@ -8,8 +8,8 @@ from scipy.ndimage import median_filter
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.settings import SPIKE_SCORE
-from ablationlab.stats import stability as trajectory
-from ablationlab.stats.stability import EarlyWarning, StackWatch, Watch, largest_rise, running_median, spikes, steps_to
+from ablationlab.stats import spikes as trajectory
+from ablationlab.stats.spikes import EarlyWarning, StackWatch, Watch, largest_rise, running_median, spikes, steps_to
 
 
 def course(losses, norms):

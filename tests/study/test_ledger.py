@@ -15,7 +15,7 @@ from ablationlab.records.results import read_runs
 from ablationlab.records.run import Divergence, Result, RunRecord, Start, Timing
 from ablationlab.records.seal import seal_run
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.stats.stability import measure_curve
+from ablationlab.stats.spikes import measure_curve
 from ablationlab.study.ledger import (
     check_ledger,
     environment_mismatches,

@@ -13,7 +13,7 @@ from ablationlab.model.rules import step_flops
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import PRESETS, ModelConfig, TrainingConfig, validated
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.terminal.study import precisions
+from ablationlab.report.terminal.planned import precisions
 from ablationlab.study.ledger import setting_mismatches
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.places import default_folder

@@ -13,7 +13,7 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.evaluation.scoring import Continuation, NgramScorer
 from ablationlab.records.settings import DataConfig
-from ablationlab.tasks.build import write_task
+from ablationlab.tasks.harness_tasks import write_task
 from ablationlab.tasks.suite import KINDS, BuiltTask, build, room_of
 from evaluation.play import play
 

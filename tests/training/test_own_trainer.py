@@ -26,7 +26,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.run import Result, RunRecord, read_curves
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.report.page.build import page_html
-from ablationlab.report.terminal.browse import run_view
+from ablationlab.report.terminal.run import run_view
 from ablationlab.study.load import load_study
 from ablationlab.study.trust import carried_code
 from ablationlab.training.executors import local

@@ -12,7 +12,7 @@ from ablationlab.records.analysis import Analysis
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.stats.stability import EarlyWarning, StackWatch
+from ablationlab.stats.spikes import EarlyWarning, StackWatch
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.training.executors.job import Job

@@ -11,4 +11,4 @@ from ablationlab.analysis.conclusion import analyze
 from ablationlab.analysis.dataset import Absent, Arm, Dataset
 from ablationlab.analysis.from_results import read_results
 from ablationlab.analysis.from_table import TableOptions, read_table
-from ablationlab.analysis.power import power_plans
+from ablationlab.analysis.study_power import power_plans

@@ -13,8 +13,8 @@ from ablationlab.analysis.diagnostics import metric_diagnostics
 from ablationlab.analysis.interactions import interactions, with_simple_effects
 from ablationlab.analysis.looks import look_result
 from ablationlab.analysis.medians import with_median
-from ablationlab.analysis.power import power_of, with_seeds_to_keep
 from ablationlab.analysis.stability import stability
+from ablationlab.analysis.study_power import power_of, with_seeds_to_keep
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.courses import COURSES, Courses

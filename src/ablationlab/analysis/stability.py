@@ -33,14 +33,10 @@ from ablationlab.records.settings import SWEEP, TUNED, Design, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats._common import complement
 from ablationlab.stats.failures import failure_bound, paired_survival, pairs_without_failure, survival_curve
+from ablationlab.stats.gains import fisher_p, independent_gain, stability_gain
 from ablationlab.stats.results import Caveat, CaveatCode, CurveMeasures
 from ablationlab.stats.sequential import Looks
-from ablationlab.stats.stability import (
-    ended_worse,
-    fisher_p,
-    independent_gain,
-    stability_gain,
-)
+from ablationlab.stats.spikes import ended_worse
 
 #: Metrics that are measures of a run's course.
 CURVE_MEASURES: Final = (*FROM_CURVES, "mean_gradient_norm")

@@ -11,7 +11,6 @@ from ablationlab.analysis.stability import diverged
 from ablationlab.core.format import (
     Difference,
     count,
-    count_word,
     counted,
     difference,
     level,
@@ -495,17 +494,6 @@ def difference_of(comparison: Comparison) -> Difference:
     return difference(comparison.estimate, low, high, log=comparison.transform == "log", unit=comparison.unit)
 
 
-def no_spread(comparison: Comparison) -> str:
-    """``all four differences of big in error equal −0.0978``; nothing where differences vary, or are too few to tell."""
-    interval = comparison.main_interval
-    if interval is None or interval.status != "degenerate" or comparison.delta is None:
-        return ""
-    if comparison.design == "unpaired":
-        return f"neither the runs of {comparison.variant} nor those of {comparison.reference} vary in {name_of(comparison)}"
-    differences = f"all {count_word(comparison.n)} differences of {comparison.variant} in {name_of(comparison)}"
-    return f"{differences} equal {difference_of(comparison).text}"
-
-
 def pair_difference(comparison: Comparison, delta: float) -> str:
     """The difference of one pair of runs; of logarithms as a change."""
     return difference(delta, log=True).text if comparison.transform == "log" else number(delta, 4, sign=True)
@@ -765,22 +753,6 @@ def gain_intervals(gains: Sequence[StabilityGain], *, mark: str = "†:") -> str
 
 
 # --- small parts ----------------------------------------------------------------------------------------------
-
-#: What keeps a registration from holding.
-_BROKEN: Final[Mapping[DeviationCode, str]] = {
-    DeviationCode.TAMPERED_PLAN: "plan.lock was changed after it was sealed",
-    DeviationCode.ALTERED_RECORDS: "records are not as they were sealed (see the deviations)",
-    DeviationCode.NOT_A_LOOK: "this is not a planned look",
-    DeviationCode.EXTENDED: "seeds were added that no design had planned",
-}
-
-
-def why_not_registered(analysis: Analysis) -> str:
-    """Why criteria that a plan registered do not count as such, in clauses; nothing where they do, or none were."""
-    codes = {deviation.code for deviation in analysis.deviations}
-    return (
-        "" if DeviationCode.NO_CRITERIA in codes else " and ".join(_BROKEN[code] for code in _BROKEN if code in codes)
-    )
 
 
 def _span(ordered: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from cyclopts import (
 )
 
 from ablationlab import __version__
-from ablationlab.cli import analysis, browse, data, instrument, report, study
+from ablationlab.cli import analyze, browse, data, instrument, report, run
 from ablationlab.cli.common import FAILED, OK, USAGE, takes_arguments
 from ablationlab.cli.stopping import leave_if_stopped
 from ablationlab.core.errors import AblationLabError, RunFailure
@@ -50,7 +50,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,  # `stopping.py` handles it
 )
-for group in (study, browse, data, analysis, report, instrument):
+for group in (run, browse, data, analyze, report, instrument):
     group.register(app)
 
 

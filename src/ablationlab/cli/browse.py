@@ -15,7 +15,8 @@ from ablationlab.core.errors import AblationLabError
 from ablationlab.core.paths import did_you_mean_beside, real_path, user_path
 
 if TYPE_CHECKING:
-    from ablationlab.report.terminal.analysis import Part
+    from ablationlab.report.terminal.details import Part
+    from ablationlab.report.terminal.differences import StudyPlace
 
 Place = Annotated[Path, Parameter(help="A study file, a plan.lock, a results folder, or a study's bare name.")]
 
@@ -146,13 +147,14 @@ def schema(*, out: Annotated[Path | None, Parameter(help="Write it there. Defaul
 
 def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> int:
     """List the studies and results under a folder: how far each is, and what it decided."""
-    from ablationlab.report.terminal.browse import listing
+    from ablationlab.report.listing import listing
+    from ablationlab.report.terminal.listing import listing_view
 
     if not folder.is_dir():
         problem = "not a folder" if folder.exists() else f"no such folder{did_you_mean_beside(folder)}"
         raise AblationLabError(f"{folder}: {problem}")
     printer = Printer()
-    printer.parts(*listing(folder, printer.console.width))
+    printer.parts(*listing_view(listing(folder), printer.console.width))
     return 0
 
 
@@ -177,7 +179,8 @@ def show(
 
     Exit code 1 if files that it reads are damaged: they are named.
     """
-    from ablationlab.report.terminal.browse import find_run, is_study, run_damage, run_view
+    from ablationlab.report.terminal.run import run_view
+    from ablationlab.study.find import find_run, is_study, run_damage
 
     printer = Printer()
     if (folder := is_study(place)) is not None:
@@ -211,15 +214,46 @@ def diff(a: Place, b: Place) -> int:
 
     Exit code 1 if files of the results are damaged or were altered: they are named.
     """
-    from ablationlab.report.terminal.browse import diff_view, open_place, place_damage
+    from ablationlab.report.terminal.differences import differences_view
 
     printer = Printer()
-    places = open_place(a), open_place(b)
-    printer.parts(*diff_view(*places))
-    damaged = [line for place in places for line in place_damage(place)]
+    places = _open_place(a), _open_place(b)
+    printer.parts(*differences_view(*places))
+    damaged = [line for place in places for line in _place_damage(place)]
     for line in damaged:
         printer.text(line)
     return FAILED if damaged else 0
+
+
+def _open_place(given: Path) -> StudyPlace:
+    """Whatever of a study is at that path or under that name."""
+    from ablationlab.analysis.conclusion import decided_again
+    from ablationlab.records.plan import Plan
+    from ablationlab.records.results import Results
+    from ablationlab.report.terminal.differences import StudyPlace
+    from ablationlab.study.load import load_study
+    from ablationlab.study.places import find_study, folder_without_code
+
+    if given.is_file() and given.name == "plan.lock":
+        plan = Plan.read(given)
+        return StudyPlace(given, plan.study, plan)
+    path = find_study(given)
+    path = folder_without_code(path) or path
+    if path.is_dir():
+        results = decided_again(Results.open(path))
+        return StudyPlace(path, None if results.plan is None else results.plan.study, results.plan, results)
+    return StudyPlace(path, load_study(path))
+
+
+def _place_damage(place: StudyPlace) -> list[str]:
+    """What is wrong with the files of results that are compared, a line each."""
+    from ablationlab.analysis.wording import stale as stale_words
+
+    if place.results is None:
+        return []
+    damaged = [f"{place.path / damage.file}: {damage.text}" for damage in place.results.problems]
+    stale = [stale_words(reason) for reason in place.results.stale if reason.code != "damaged"]
+    return damaged + [f"{place.path}: {words}. `ablationlab analyze` analyzes what is there now" for words in stale]
 
 
 def open_(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ablationlab.instrument.costing.estimate import Estimate
     from ablationlab.pipeline import Concluded, EvaluationEnded, PipelineEvent, Planned
     from ablationlab.records.results import Results
-    from ablationlab.report.terminal.analysis import Part
+    from ablationlab.report.terminal.details import Part
 
 
 def add(app: App, verb: Callable[..., int], name: str | None = None) -> None:
@@ -207,8 +207,8 @@ def print_study(
     """The answer of an analyzed study, in the form that was asked for; tables of *parts* below it."""
     from ablationlab.report.study_report import study_report
     from ablationlab.report.tables.effects import effects_table
-    from ablationlab.report.terminal.analysis import details_view
     from ablationlab.report.terminal.answer import AnswerView
+    from ablationlab.report.terminal.details import details_view
 
     assert results.analysis is not None
     assert results.verdict is not None
@@ -309,7 +309,7 @@ class RunView:
 
     def _planned(self, event: Planned) -> None:
         from ablationlab.report.designs import step_times_line
-        from ablationlab.report.terminal.study import precisions
+        from ablationlab.report.terminal.planned import precisions
 
         how, runs = event.plan.execution, len(event.runs)
         if event.waiting and (told := _long(event, self._study)):
@@ -326,7 +326,7 @@ class RunView:
     def _concluded(self, event: Concluded) -> None:
         """The answer, as `show` prints it; without one, every arm as it came out."""
         from ablationlab.records.results import Results
-        from ablationlab.report.terminal.study import results_table
+        from ablationlab.report.terminal.planned import results_table
 
         self.printer.line()
         results = Results.open(event.results.path).changed(analysis=event.analysis, verdict=event.verdict)
@@ -382,7 +382,7 @@ def _long(event: Planned, study: Path | None) -> str:
 
 def long_notice(cost: Estimate, study: Path | None) -> str:
     """How long a study takes here, and what to try meanwhile; nothing of a short one."""
-    from ablationlab.report.terminal.study import time_needed
+    from ablationlab.report.terminal.planned import time_needed
 
     if cost.seconds < _LONG:
         return ""

@@ -123,7 +123,7 @@ def overlap(
     """
     from ablationlab.data.corpus import load_corpus
     from ablationlab.pipeline import compare_texts
-    from ablationlab.report.terminal.study import overlap_table, shared_text
+    from ablationlab.report.terminal.planned import overlap_table, shared_text
     from ablationlab.study.load import load_study
 
     printer = Printer()

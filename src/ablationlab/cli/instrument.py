@@ -51,8 +51,8 @@ def replicate(
     from ablationlab.pipeline import write_report
     from ablationlab.records.results import Results
     from ablationlab.records.storage import ResultsFolder
-    from ablationlab.report.terminal.analysis import replication_view
     from ablationlab.report.terminal.catalog import library_view
+    from ablationlab.report.terminal.replicated import replication_view
     from ablationlab.study.load import load_study
 
     printer = Printer()
@@ -73,9 +73,7 @@ def replicate(
         results, analysis = _run(file, overrides, out, quick, device, workers)
     replication = compare(published, results, study=wanted, analysis=analysis)
     replication.replace(results / "replication.json")
-    for part in replication_view(replication, results):
-        printer.parts(part)
-        printer.line()
+    printer.parts(*replication_view(replication, results))
     if report:
         write_report(ResultsFolder(results), RunView(printer))
     return 0

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ablationlab.cli.common import FAILED, Printer, ResultsPath, RunView, add
-from ablationlab.core.format import count, counted
+from ablationlab.core.format import count
 
 
 def register(app: App) -> None:
@@ -136,24 +136,15 @@ def verify(
     not part of the study are listed as unknown; no number comes from them, so the chain holds. Exit code 1 if a file
     differs or is missing.
     """
-    from ablationlab.report.chain import chain
+    from ablationlab.analysis.verify import chain
+    from ablationlab.report.terminal.verified import chain_view
     from ablationlab.study.places import find_results
 
     printer = Printer()
     links = chain(find_results(results), deposited)
-    for link in links:
-        line = f"{link.state:<9} {link.file}" + (f"  {link.text}" if link.text else "")
-        if len(line) > printer.console.width:
-            printer.text(f"{link.state:<9} {link.file}", wrap=False)
-            line = f"{'':<9} {link.text}"
-        printer.text(line)
-    broken = sum(link.state in ("differs", "missing") for link in links)
-    words = f"{counted(broken, 'link')} of the chain {'does' if broken == 1 else 'do'} not hold."
-    printer.text(words.capitalize() if broken else "The chain holds.")
-    for state, title in (("missing", "Missing"), ("not kept", "Not kept, so not checked")):
-        if files := ", ".join(link.file for link in links if link.state == state):
-            printer.text(f"{title}: {files}.")
-    return FAILED if broken else 0
+    for line in chain_view(links, printer.console.width):
+        printer.console.print(line, highlight=False, soft_wrap=True)
+    return FAILED if any(link.state in ("differs", "missing") for link in links) else 0
 
 
 def watch(

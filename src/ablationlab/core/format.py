@@ -8,7 +8,7 @@ break before its unit. Where there is no number, there is a dash. `plain` turns 
 | measured number | `number` | 0.121, 0.500, 1,234, 1.23×10⁸, 4.00×10⁻⁵ |
 | setting, as it was given | `setting` | 0.0003, 10⁻⁸, 3×10⁻⁵, 16,777,216 |
 | mean and SD, two digits of the SD | `mean_sd` | 1.6512 ± 0.0043 |
-| difference and interval, two digits of its half width | `difference` | +0.1207 [+0.1167, +0.1246], +3.1 %, ×12.4 |
+| difference and interval, three digits of the largest | `difference` | +0.121 [+0.117, +0.125], +3.1 %, ×12.4 |
 | p-value, two digits and no more than four decimals | `p_value`, `p_clause` | 0.0051, 0.031, 0.27, <0.0001, p = 0.031 |
 | share | `percent` | 43 %, 0.4 % |
 | level of an interval | `level` | 95 %, 99.5 % |
@@ -36,6 +36,8 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _MOST_DECIMALS = 6
+#: The largest of a difference and the ends of its interval has so many digits.
+_DIGITS = 3
 #: From so many times on, a change is a factor: a percentage of thousands says nothing.
 _FACTOR = 10.0
 #: A p-value below this is known to be below it, and no more is said of it.
@@ -238,12 +240,11 @@ def difference(
     log: bool = False,
     unit: str = "",
     sign: bool = True,
-    digits: int | None = None,
 ) -> Difference:
     """A difference on the metric's own scale; of logarithms as a change in percent, and as a factor where it or its interval
     reaches ×10 or ×0.1: a quantity that is positive never falls by 100 %.
 
-    An estimate that is not a difference has no *sign* where it is positive. The largest number has *digits* at most.
+    An estimate that is not a difference has no *sign* where it is positive.
     """
     if log and any(value is not None and abs(value) >= math.log(_FACTOR) for value in (delta, low, high)):
 
@@ -259,8 +260,8 @@ def difference(
     largest = max(
         (abs(value) for value in (delta, low, high) if value is not None and math.isfinite(value)), default=0.0
     )
-    if digits is not None and largest:
-        places = min(places, max(0, digits - 1 - math.floor(math.log10(largest))))
+    if largest:
+        places = min(places, max(0, _DIGITS - 1 - math.floor(math.log10(largest))))
     for bound in (low, high):  # whether an interval holds zero must show
         places += next((more for more in (0, 1, 2) if _shows(bound, places + more)), 0)
 

@@ -49,7 +49,7 @@ from ablationlab.evaluation.scoring import (
 from ablationlab.evaluation.tasks import PackedTask
 from ablationlab.records.evaluation import SuiteTask, TaskResult, Weights, packed_answers
 from ablationlab.tasks import HarnessTask, TaskRequest, build_tasks
-from ablationlab.tasks.build import chance_of, choices_of, quiet
+from ablationlab.tasks.harness_tasks import chance_of, choices_of, quiet
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -17,8 +17,6 @@ from ablationlab.records.metrics import Metric, metric_name
 from ablationlab.records.verdict import FAILURES, Answer, Guard, Standing, VariantVerdict, Verdict
 from ablationlab.report.slots import NOTHING, Scale, Slot
 
-#: An estimate has so many digits.
-DIGITS: Final = 3
 #: Why an effect may have no interval: a few runs make its means; runs are lost.
 MEDIANS, LOST = "medians", "lost runs"
 #: A value as large has a prefix.
@@ -221,16 +219,10 @@ def _shown(it: Comparison) -> tuple[Difference, float | None, float | None, str,
         median = it.median_interval
         low, high = (None, None) if median is None else (median.low, median.high)
         at = "delta_median" if median is None else "median_interval/estimate"
-        return (
-            difference(_estimate(it), low, high, log=log, unit=it.unit, digits=DIGITS),
-            low,
-            high,
-            at,
-            "median_interval",
-        )
+        return difference(_estimate(it), low, high, log=log, unit=it.unit), low, high, at, "median_interval"
     interval, at = it.main_interval, "deciding" if it.deciding is not None else f"intervals/{it.interval}"
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return difference(it.estimate, low, high, log=log, unit=it.unit, digits=DIGITS), low, high, it.estimate_at, at
+    return difference(it.estimate, low, high, log=log, unit=it.unit), low, high, it.estimate_at, at
 
 
 def _slot(text: str, at: str, value: float | None, shown: Difference) -> Slot:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ablationlab.core.format import count, difference, level
 from ablationlab.records.analysis import Analysis, CurveReading
-from ablationlab.report.effects import DIGITS, Effect
+from ablationlab.report.effects import Effect
 from ablationlab.report.slots import NOTHING, Slot
 
 
@@ -26,7 +26,7 @@ def _effect(analysis: Analysis, reading: CurveReading, place: int) -> Effect:
     at = f"analysis.json#/readings/readings/{place}"
     primary = analysis.primary_comparison(reading.regime, reading.variant)
     unit = "" if primary is None or primary.metric != "validation_loss" else primary.unit
-    shown = difference(reading.estimate, reading.low, reading.high, unit=unit, digits=DIGITS)
+    shown = difference(reading.estimate, reading.low, reading.high, unit=unit)
     assert analysis.readings is not None
 
     def slot(text: str, name: str, value: float | None) -> Slot:

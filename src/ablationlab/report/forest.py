@@ -42,7 +42,7 @@ def axis_text(report: StudyReport, axis: Axis) -> Callable[[float], str]:
     log = any(row.estimate.scale in ("change", "factor") for row in report.answers)
     sign = -1.0 if report.higher else 1.0
     if log:
-        return lambda value: difference(sign * value, log=True, digits=2).text if value else "0"
+        return lambda value: difference(sign * value, log=True).text if value else "0"
     return lambda value: axis.text(sign * value) if value else "0"
 
 

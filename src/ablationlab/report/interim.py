@@ -15,7 +15,7 @@ from ablationlab.core.format import count, difference
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import Criterion
-from ablationlab.report.effects import DIGITS, LOST, Effect
+from ablationlab.report.effects import LOST, Effect
 from ablationlab.report.slots import NOTHING, Scale, Slot
 
 
@@ -79,7 +79,7 @@ def _effect(results: Results, pairs: InterimPairs) -> Effect:
     turn = -1.0 if metric is not None and metric.direction == "higher" else 1.0
     mean = fmean(values) if values else None
     unit = results.unit(name)
-    shown = difference(mean, min(values), max(values), log=pairs.log, unit=unit, digits=DIGITS) if values else None
+    shown = difference(mean, min(values), max(values), log=pairs.log, unit=unit) if values else None
     scale: Scale = "change" if shown is not None and shown.unit == "%" else "as it is"
     return Effect(
         id="",

@@ -20,7 +20,7 @@ from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.report.interim import look_pending
 from ablationlab.report.slots import Slot, Statement
-from ablationlab.stats.stability import spike_score
+from ablationlab.stats.spikes import spike_score
 
 #: Over how many seconds the speed is averaged.
 SPEED_SECONDS = 120.0

@@ -24,7 +24,7 @@ from ablationlab.core.format import amount, count, duration, number, percent, pl
 from ablationlab.records.plan import Plan
 
 if TYPE_CHECKING:
-    from ablationlab.stats.stability import EarlyWarning
+    from ablationlab.stats.spikes import EarlyWarning
     from ablationlab.training.executors.job import Event
 
 PLAIN_SECONDS = 15.0

@@ -10,7 +10,7 @@ if os.environ.get("ABLATIONLAB_OFFLINE"):
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 from ablationlab.tasks.benchmarks import CATALOGUE
-from ablationlab.tasks.build import HarnessTask, build_tasks
+from ablationlab.tasks.harness_tasks import HarnessTask, build_tasks
 from ablationlab.tasks.request import (
     STOCK,
     SUITE_GROUP,

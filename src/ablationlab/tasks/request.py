@@ -325,7 +325,7 @@ def full_manager() -> Any:
     """The harness's manager of all its own tasks; takes it about fifteen seconds."""
     from lm_eval.tasks import TaskManager
 
-    from ablationlab.tasks.build import quiet
+    from ablationlab.tasks.harness_tasks import quiet
 
     with quiet():
         return TaskManager()

@@ -52,7 +52,7 @@ from ablationlab.records.storage import (
     sha256_file,
     timestamp,
 )
-from ablationlab.stats.stability import measure_curve
+from ablationlab.stats.spikes import measure_curve
 from ablationlab.study.trainers import TRAINERS, command_line, nearest_key, passed_settings
 from ablationlab.study.trust import command_code
 from ablationlab.training.own_run import (

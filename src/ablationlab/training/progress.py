@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ablationlab.stats.stability import EarlyWarning
+from ablationlab.stats.spikes import EarlyWarning
 
 #: What a note is about: where the stack stands ("state"), or something that happened to it ("notice").
 NoteKind = Literal["state", "notice"]

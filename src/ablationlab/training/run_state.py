@@ -38,7 +38,7 @@ from ablationlab.records.run import (
 from ablationlab.records.seal import close_evaluation, seal_evaluation, seal_run
 from ablationlab.records.settings import Stability
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace, sweep, timestamp
-from ablationlab.stats.stability import EarlyWarning, StackWatch, measure_curve
+from ablationlab.stats.spikes import EarlyWarning, StackWatch, measure_curve
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import AppendLog, MetricsLog, Saved, kept_part
 from ablationlab.training.finished import FinishedRun, own_metrics

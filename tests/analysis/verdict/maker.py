@@ -18,8 +18,8 @@ from ablationlab.records.analysis import (
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import Hypothesis
 from ablationlab.stats import failure_bound
+from ablationlab.stats.gains import stability_gain
 from ablationlab.stats.results import Equivalence, Interval, Sensitivity
-from ablationlab.stats.stability import stability_gain
 
 VARIANT, BASELINE = "layernorm", "none"
 SMOOTHNESS = ("final_gradient_norm", "mean_gradient_norm")

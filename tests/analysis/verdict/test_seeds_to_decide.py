@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze
-from ablationlab.analysis.power import OUT_OF_REACH
+from ablationlab.analysis.study_power import OUT_OF_REACH
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Answer

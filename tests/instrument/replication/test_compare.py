@@ -18,9 +18,9 @@ from ablationlab.records.settings import validated
 from ablationlab.report.make import make_report
 from ablationlab.report.page.build import write_page
 from ablationlab.report.paper import write_paper
-from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.compose import document_of
 from ablationlab.report.paper.document import Float
-from ablationlab.report.tables.study import direction_table
+from ablationlab.report.tables.replication import direction_table
 from ablationlab.stats.intervals import difference_of_means
 from analysis.builder import STEPS, build, calm, study
 

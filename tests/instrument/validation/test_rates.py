@@ -24,7 +24,7 @@ from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Answer
 from ablationlab.stats import paired_t_power
-from ablationlab.stats.stability import _medians
+from ablationlab.stats.spikes import _medians
 
 LOSS = "validation_loss"
 

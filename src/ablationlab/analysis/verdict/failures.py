@@ -13,7 +13,7 @@ from scipy import special
 from ablationlab.analysis.stability import mcnemar_p
 from ablationlab.records.analysis import Analysis, StabilityGain
 from ablationlab.records.verdict import FAILURES, Guard, Standing
-from ablationlab.stats.stability import fisher_p
+from ablationlab.stats.gains import fisher_p
 
 #: *Unstable as counted* takes so many more failures, and a one-sided exact p of at most this.
 NET, COUNTED = 3, 1 / 8

@@ -244,14 +244,9 @@ def _sign(word: str) -> str:
 
 
 def _sides(axis: Axis) -> str:
-    """Which side of zero is which."""
-    at = axis.at(0)
-    text = 'font-size="15" font-weight="600"'
-    return (
-        '<svg class="plot sides" width="100%" height="22" aria-hidden="true" focusable="false">'
-        f'<svg x="{at}" y="15" overflow="visible"><text x="-10" text-anchor="end" {text} fill="var(--better)">← better</text>'
-        f'<text x="10" {text} fill="var(--worse)">worse →</text></svg></svg>'
-    )
+    """Which side of zero is which; neither word leaves a narrow screen."""
+    columns = f"grid-template-columns:minmax(max-content,{axis.at(0)}) minmax(max-content,1fr)"
+    return f'<div class="sides" style="{columns}"><span>← better</span><span>worse →</span></div>'
 
 
 def _legend(report: StudyReport) -> str:

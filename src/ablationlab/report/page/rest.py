@@ -15,16 +15,10 @@ from ablationlab.records.storage import read_json
 from ablationlab.report.designs import design_lines
 from ablationlab.report.table import Cell, Column, Table, html_text
 from ablationlab.report.tables.effects import effects_table
-from ablationlab.report.tables.everything import clause_table, every_table, probe_table, rate_tables, task_tables
-from ablationlab.report.tables.study import (
-    data_table,
-    direction_table,
-    figure_table,
-    hash_table,
-    run_table,
-    variant_table,
-)
-from ablationlab.report.terminal.study import precisions
+from ablationlab.report.tables.everything import every_table, probe_tables, rate_tables, task_tables
+from ablationlab.report.tables.replication import direction_table, figure_table
+from ablationlab.report.tables.setup import data_table, hash_table, run_table, variant_table
+from ablationlab.report.terminal.planned import precisions
 
 if TYPE_CHECKING:
     from ablationlab.records.energy import Energy
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
     from ablationlab.report.effects import Effect
     from ablationlab.report.study_report import StudyReport
 
-#: More rows than this are in the files beside the page alone.
+#: More rows than this are in the files beside the page alone; of more runs, those that did not finish come first.
 MOST_ROWS = 500
 #: Outcomes that nobody needs to read unless they ask.
 NOT_SHOWN = "not shown"
@@ -45,15 +39,15 @@ def rest_of(results: Results, report: StudyReport) -> Iterator[tuple[str, str, s
         yield from _group("Analysis", every_table(results), counted=False)
         yield from _group("Learning rates", rate_tables(results))
     yield from _group("Tasks", task_tables(results))
-    yield from _group("Probes", [probe_table(results)])
+    yield from _group("Probes", probe_tables(results))
     yield from _replication(results)
     if results.plan is not None:
         arms = variant_table(results, results.plan)
         yield from _group("Variants", [arms])
-        yield from _group("Runs", [run_table(results)])
+        ordered = sorted(results.runs, key=lambda run: run.state == "finished") if len(results.runs) > MOST_ROWS else ()
+        yield from _group("Runs", [run_table(results.changed(runs=tuple(ordered)) if ordered else results)])
         yield from _group("Data", [table for table in (data_table(results), hash_table(results)) if table is not None])
-        if (lines := clause_table("Design", design_lines(results.plan))) is not None:
-            yield from _group("Design", [lines])
+        yield from _group("Design", [Table.simple("", [""], [(line,) for line in design_lines(results.plan)])])
         yield "Settings", "", f'<pre tabindex="0">{html_text(configuration(results))}</pre>'
     yield from _group("Versions and hashes", [version_table(results), seal_table(results)], counted=False)
     if report.effects:
@@ -79,8 +73,7 @@ def _replication(results: Results) -> Iterator[tuple[str, str, str]]:
     ]
     if published.directions:
         tables.append(direction_table(published, reasons=True))
-    said = clause_table(published.title, [*words.warnings(published), *words.conclusions(published)])
-    yield from _group("Published and ours", [*([said] if said is not None else []), *tables])
+    yield from _group("Published and ours", tables)
 
 
 def _group(title: str, tables: Sequence[Table], *, counted: bool = True) -> Iterator[tuple[str, str, str]]:

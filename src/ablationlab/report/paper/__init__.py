@@ -2,4 +2,11 @@
 
 from __future__ import annotations
 
-from ablationlab.report.paper.write import write_paper, write_programme
+from typing import TYPE_CHECKING
+
+from ablationlab.core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ablationlab.report.paper.write import write_paper, write_programme
+
+__getattr__ = lazy_exports(__name__)

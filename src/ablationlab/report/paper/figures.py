@@ -23,8 +23,8 @@ from ablationlab.report.colours import HUES
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
+from ablationlab.report.paper.facts import StudyView
 from ablationlab.report.paper.programme import decided_in, drawn_in_forest
-from ablationlab.report.paper.study import StudyView
 from ablationlab.report.tables.effects import TONES
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.settings import TUNED
-from ablationlab.report.paper.study import Decided, StudyView
+from ablationlab.report.paper.facts import Decided, StudyView
 
 #: A variant of so many studies is counted over all of them, and of such variants so many are.
 FEWEST_STUDIES, MOST_ACROSS = 3, 3

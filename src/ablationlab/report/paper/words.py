@@ -18,8 +18,8 @@ from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.paper.document import Float, Inline, Marks, Picture, printable
+from ablationlab.report.paper.facts import StudyView
 from ablationlab.report.paper.sources import Sources
-from ablationlab.report.paper.study import StudyView
 from ablationlab.report.table import Table
 from ablationlab.study.text import paragraphs
 

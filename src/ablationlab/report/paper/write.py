@@ -17,12 +17,12 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
 from ablationlab.records.storage import replace
 from ablationlab.report import fonts
-from ablationlab.report.convert import typeset
-from ablationlab.report.paper.build import document_of, read_template
+from ablationlab.report.paper.compose import document_of, read_template
 from ablationlab.report.paper.document import PaperDocument, Picture
 from ablationlab.report.paper.figures import pictures, programme_pictures
 from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.paper.sources import claims_json
+from ablationlab.report.paper.typesetting import typeset
 from ablationlab.report.table import bibtex
 from ablationlab.report.tables import check_conclusions
 from ablationlab.study.text import entries

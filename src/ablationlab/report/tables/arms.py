@@ -1,16 +1,17 @@
-"""What an arm is shown with: its mean, or its median where a few runs make the mean."""
+"""Arms with their means over seeds, or their medians where a few runs make the mean."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median, stdev
 
-from ablationlab.analysis.wording import (
-    arm_text,
-)
-from ablationlab.core.format import mean_sd, number
-from ablationlab.records.analysis import Analysis, Comparison, Seed
+from ablationlab.analysis.wording import arm_text, name_of
+from ablationlab.core.format import DASH, mean_sd, number
+from ablationlab.records.analysis import MACRO, Analysis, Comparison, Seed
 from ablationlab.records.settings import TUNED
+from ablationlab.report.naming import printed_unit
+from ablationlab.report.table import Cell, Cells, Column, Table
+from ablationlab.report.tables.setup import regime_column
 
 
 def arm_mean(analysis: Analysis, comparison: Comparison, arm: str) -> tuple[float | None, float | None, int]:
@@ -66,3 +67,40 @@ def _values(analysis: Analysis, comparison: Comparison, arm: str) -> list[float]
         if (other.metric, other.task, other.regime) == same and arm in (other.variant, other.reference):
             found |= {pair.seed: pair.variant if arm == other.variant else pair.reference for pair in other.pairs}
     return list(found.values())
+
+
+def arm_table(analysis: Analysis) -> Table:
+    """Mean and SD over seeds of every metric for every arm that is compared with the baseline."""
+    baseline = analysis.baseline
+    arms: dict[tuple[str, str], dict[str, Comparison]] = {}
+    for comparison in analysis.comparisons:
+        if comparison.reference != baseline or comparison.task not in (None, MACRO):
+            continue
+        row = arms.setdefault((comparison.metric, comparison.regime), {})
+        row[comparison.variant] = comparison
+        if baseline not in row or row[baseline].n < comparison.n:
+            row[baseline] = comparison
+    names = [
+        name for name in dict.fromkeys((baseline, *analysis.variants)) if any(name in row for row in arms.values())
+    ]
+    rows: list[Cells] = []
+    for (metric, regime), row in arms.items():
+        first = next(iter(row.values()))
+        unit = first.unit
+        cells: dict[Column, Cell] = {
+            Column("metric", "Metric"): Cell.of(metric, name_of(first), note=printed_unit(unit)),
+            regime_column(analysis): Cell.name(regime),
+            Column("unit", printed=False): Cell.of(unit),
+        }
+        for name in names:
+            mean, sd, n = arm_mean(analysis, row[name], name) if name in row else (None, None, None)
+            cells |= {
+                Column(f"{name}_n", printed=False): Cell.of(n),
+                Column(f"{name}_mean", name, "right", name=True): Cell.of(
+                    mean, arm_words(analysis, row[name], name, beside=row.values()) if name in row else DASH
+                ),
+                Column(f"{name}_sd", printed=False): Cell.of(sd),
+            }
+        rows.append(cells)
+    shown = [comparison for row in arms.values() for comparison in row.values()]
+    return Table.of("arms", "Mean and standard deviation over seeds, per arm.", rows, median_note(shown).strip())

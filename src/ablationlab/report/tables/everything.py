@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from statistics import fmean
+from dataclasses import replace
 
-from ablationlab.analysis import wording
-from ablationlab.core.format import number, plain
-from ablationlab.core.grouping import grouped
-from ablationlab.records.metrics import metric_name
+from ablationlab.records.analysis import Analysis
 from ablationlab.records.results import Results
+from ablationlab.report.slots import Statement
 from ablationlab.report.table import Table
 from ablationlab.report.tables.answers import hypothesis_table
+from ablationlab.report.tables.codes import caveat_table, deviation_table, note_table
 from ablationlab.report.tables.comparisons import text_table
+from ablationlab.report.tables.factors import factor_table, interaction_table, simple_table
+from ablationlab.report.tables.failures import stability_table
+from ablationlab.report.tables.means import probe_table, score_table
+from ablationlab.report.tables.noise import noise_table
 from ablationlab.report.tables.readings import reading_table
-from ablationlab.report.tables.study import (
-    factor_table,
-    interaction_table,
-    noise_table,
-    rate_table,
-    simple_table,
-    stability_table,
-    sweep_table,
-)
-from ablationlab.report.tables.tasks import arm_name, task_table
+from ablationlab.report.tables.sweeps import rate_table, sweep_table
+from ablationlab.report.tables.tasks import task_table
 
 
 def every_table(results: Results) -> list[Table]:
@@ -31,23 +25,22 @@ def every_table(results: Results) -> list[Table]:
     analysis, verdict = results.analysis, results.verdict
     assert analysis is not None
     assert verdict is not None
-    crossed, scores = analysis.interactions, analysis.evaluation
-    found = [
+    crossed, scores, readings = analysis.interactions, analysis.evaluation, analysis.readings
+    return _filled(
         hypothesis_table(verdict),
-        stability_table(analysis),
-        text_table(analysis),
+        _failures(analysis),
+        _bare("Validation loss over seeds and text", text_table(analysis)),
         None
-        if analysis.readings is None
-        else reading_table(analysis.readings, len(analysis.regimes), analysis.comparisons),
+        if readings is None
+        else _bare("At another budget", reading_table(readings, len(analysis.regimes), analysis.comparisons)),
         factor_table(analysis, crossed) if crossed is not None and crossed.cells else None,
-        None if crossed is None else interaction_table(crossed),
-        simple_table(analysis),
-        noise_table(analysis.noise, analysis.primary),
-        clause_table("Deviations from the registration", [wording.deviation(known) for known in analysis.deviations]),
-        clause_table("Scores of tasks", map(wording.evaluation_note, () if scores is None else scores.notes)),
-        clause_table("Mind", dict.fromkeys(wording.caveat(c) for it in analysis.comparisons for c in it.caveats)),
-    ]
-    return [table for table in found if table is not None and table.rows]
+        None if crossed is None else _bare("Main effects and interactions", interaction_table(crossed)),
+        _bare("Simple effects", simple_table(analysis)),
+        _bare("Noise by source", noise_table(analysis.noise, analysis.primary)),
+        deviation_table(analysis),
+        note_table(() if scores is None else scores.notes),
+        caveat_table(analysis.comparisons),
+    )
 
 
 def rate_tables(results: Results) -> list[Table]:
@@ -55,48 +48,30 @@ def rate_tables(results: Results) -> list[Table]:
     sweep = None if results.analysis is None else results.analysis.sweep
     if sweep is None or results.analysis is None:
         return []
-    notes = clause_table("Learning rates", wording.sweep_notes(sweep))
-    found = [sweep_table(sweep, results.analysis.variants), rate_table(sweep), notes]
-    return [table for table in found if table is not None and table.rows]
+    return _filled(sweep_table(sweep, results.analysis.variants), _bare("Rates", rate_table(sweep)))
 
 
 def task_tables(results: Results) -> list[Table]:
     """Every task, and every metric that an evaluation measured."""
     tasks = task_table(results).without("sensitive", "meaning", "templates", "spread", "hash")
-    return [table for table in (tasks, score_table(results)) if table.rows]
+    return _filled(_bare("Tasks", tasks), score_table(results))
 
 
-def clause_table(title: str, clauses: Iterable[str]) -> Table | None:
-    """Clauses, one per row."""
-    rows = [(plain(clause),) for clause in clauses]
-    return Table.simple(title, [""], rows) if rows else None
+def probe_tables(results: Results) -> list[Table]:
+    """Every probe, last measured."""
+    return _filled(probe_table(results))
 
 
-def score_table(results: Results) -> Table:
-    """Every run-level metric that an evaluation measured, as means over seeds."""
-    arms = grouped((arm_name(run), run.evaluation) for run in results.runs if run.evaluation is not None)
-    metrics = dict.fromkeys(name for members in arms.values() for evaluation in members for name in evaluation.metrics)
-    rows = []
-    for metric in metrics:
-        means = [_mean([evaluation.metrics.get(metric) for evaluation in members]) for members in arms.values()]
-        if any(mean is not None for mean in means):
-            rows.append((metric_name(metric), *(number(mean, 4) for mean in means)))
-    return Table.simple("Means over seeds", ["metric", *arms], rows, arms)
+def _failures(analysis: Analysis) -> Table | None:
+    table = _bare("Failures", stability_table(analysis))
+    contradicted = analysis.stability is not None and any(gain.contradicted for gain in analysis.stability.gains)
+    return replace(table, note=Statement("more.contradicted").text) if table is not None and contradicted else table
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+def _bare(title: str, table: Table | None) -> Table | None:
+    """A table without what a paper says around it."""
+    return None if table is None else replace(table, title=title, about="", note="")
 
 
-def probe_table(results: Results) -> Table:
-    """Scalars of every arm when they were last measured, as means over seeds."""
-    values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
-    runs = [(run, run.probe_table().rows) for run in results.compared if run.done]
-    for run, rows in runs:
-        last = {(probe, row.measure, row.group or ""): row.value for _, probe, row in rows if row.at is None}
-        for name, value in last.items():
-            values.setdefault(name, {}).setdefault(arm_name(run), []).append(value)
-    arms = dict.fromkeys(arm_name(run) for run, rows in runs if rows)
-    cells = [(*name, *(number(_mean(by_arm.get(arm, [])), 4) for arm in arms)) for name, by_arm in values.items()]
-    return Table.simple("Probes, last measured; means over seeds", ["probe", "measure", "of", *arms], cells, arms)
+def _filled(*tables: Table | None) -> list[Table]:
+    return [table for table in tables if table is not None and table.rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ablationlab.analysis.wording import listed
-from ablationlab.core.format import DASH, count, difference, number, part, percent
+from ablationlab.core.format import DASH, count, difference, number, percent
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison, CurveReading, ReadingGap, Readings
 from ablationlab.report.table import Cell, Cells, Column, Table
@@ -30,7 +30,7 @@ _GAPS = {
 def reading_table(readings: Readings, regimes: int, compared: Iterable[Comparison]) -> Table:
     """A row per variant, regime and reading. *compared*: of those whose difference unstable runs make, no loss is told."""
     unstable = {(each.variant, each.regime) for each in compared if each.told_by_medians and each.metric == LOSS}
-    notes = bool(unstable) or any(reading.n < reading.planned for reading in readings.readings)
+    fewer = any(reading.n < reading.planned for reading in readings.readings)
     rows = []
     for reading in readings.readings:
         if reading.gap is not None:
@@ -39,12 +39,7 @@ def reading_table(readings: Readings, regimes: int, compared: Iterable[Compariso
         exploded = reading.kind != "efficiency" and (reading.variant, reading.regime) in unstable
         if exploded:
             estimate = interval = DASH
-        share = DASH
-        if reading.variant_share is not None:
-            share = f"{percent(reading.variant_share)} of its run, {percent(reading.baseline_share)} of the baseline's"
-        reached = DASH if reading.reached is None else f"{count(reading.reached)} of {count(reading.n)} seeds"
-        if reading.reached == 0:
-            reached = f"not reached ({reached})"
+        reached = DASH if reading.reached is None else f"{count(reading.reached)} of {count(reading.n)}"
         row: Cells = {
             Column("variant", "Variant"): Cell.name(reading.variant),
             Column("regime", "Regime", printed=regimes > 1): Cell.name(reading.regime),
@@ -53,9 +48,10 @@ def reading_table(readings: Readings, regimes: int, compared: Iterable[Compariso
             Column("estimate", "Estimate", "right"): Cell.of(reading.estimate, estimate),
             Column("low", "Interval", "right", below=True): Cell.of(reading.low, interval),
             Column("high", printed=False): reading.high,
-            Column("share", "Read at"): Cell.of(reading.variant_share, share),
-            Column("reached", "Reaches the baseline's final loss"): Cell.of(reading.reached, reached),
-            Column("note", "Note", printed=notes): _note(reading, exploded=exploded),
+            Column("share", "Read at", "right"): Cell.of(reading.variant_share, percent),
+            Column("baseline_share", "Baseline at", "right"): Cell.of(reading.baseline_share, percent),
+            Column("reached", "Seeds that reach", "right"): Cell.of(reading.reached, reached),
+            Column("planned", "Planned", "right", printed=fewer): reading.planned,
         }
         rows.append(row)
     return Table.of("readings", "The same curves at another budget (exploratory)", rows, _left_out(readings, regimes))
@@ -68,11 +64,6 @@ def _estimate(reading: CurveReading) -> tuple[str, str]:
         return estimate, DASH if reading.low is None else f"[{number(reading.low)}, {number(reading.high)}]"
     shown = difference(reading.estimate, reading.low, reading.high)
     return shown.delta, shown.interval
-
-
-def _note(reading: CurveReading, *, exploded: bool) -> str:
-    seeds = [f"{part(reading.n, reading.planned)} seeds"] if reading.n < reading.planned else []
-    return "; ".join([*seeds, *(["unstable runs dominate the mean"] if exploded else [])])
 
 
 def _left_out(readings: Readings, regimes: int) -> str:

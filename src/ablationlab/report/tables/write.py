@@ -13,7 +13,7 @@ from ablationlab.report.effects import effects_of
 from ablationlab.report.table import Table, markdown
 from ablationlab.report.tables.comparisons import pair_table
 from ablationlab.report.tables.effects import effects_table
-from ablationlab.report.tables.study import run_table
+from ablationlab.report.tables.setup import run_table
 
 
 def write_tables(results: Results, folder: Path) -> list[Path]:

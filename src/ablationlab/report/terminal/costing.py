@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.power import POWER, PlannedPower, power_plans
+from ablationlab.analysis.study_power import POWER, PlannedPower, power_plans
 from ablationlab.core.format import amount, byte_size, count, duration, fixed, number, percent, plain, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
 from ablationlab.instrument.costing.outlook import LayoutCost, Outlook
 from ablationlab.records.settings import ALPHA
 from ablationlab.report.table import Table
-from ablationlab.report.terminal.power import sees
+from ablationlab.report.terminal.can_show import sees
 from ablationlab.stats import detectable_effect
 
 SEEDS = (3, 5, 8, 10, 20)

@@ -20,27 +20,23 @@ from ablationlab.records.settings import StudyText, Sweep
 from ablationlab.records.verdict import Answer
 from ablationlab.report.paper import tables
 from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture, plain
-from ablationlab.report.paper.programme import Programme, decided_in, drawn_in_forest
-from ablationlab.report.paper.sources import Sources
-from ablationlab.report.paper.study import (
+from ablationlab.report.paper.facts import (
     LastReading,
     StudyView,
     metric_meanings,
     shared_start,
     value_name,
 )
+from ablationlab.report.paper.programme import Programme, decided_in, drawn_in_forest
+from ablationlab.report.paper.sources import Sources
 from ablationlab.report.paper.words import PaperWords, environment, methods_of
 from ablationlab.report.table import Table
 from ablationlab.report.tables.answers import answer_line
 from ablationlab.report.tables.comparisons import comparison_table
-from ablationlab.report.tables.study import (
-    criteria_table,
-    direction_table,
-    figure_table,
-    interaction_table,
-    simple_table,
-    stability_table,
-)
+from ablationlab.report.tables.factors import interaction_table, simple_table
+from ablationlab.report.tables.failures import stability_table
+from ablationlab.report.tables.replication import direction_table, figure_table
+from ablationlab.report.tables.setup import criteria_table
 
 #: Rows of a table in the paper; the CSV files have all.
 MOST_ROWS, MOST_ANSWERS, MOST_MEANINGS = 24, 30, 8

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def plan_tables(plan: Plan) -> list[RenderableType]:
     """The arms of a plan, and whose runs it reuses; `status` lists its runs."""
-    arms = _own_trainer_table(plan) if plan.study.trainer is not None else arm_table(plan)
+    arms = _own_trainer_table(plan) if plan.study.trainer is not None else planned_arms(plan)
     return [arms.terminal(), *_reused(plan)]
 
 
@@ -49,7 +49,7 @@ def _reused(plan: Plan) -> list[RenderableType]:
     return [Table.simple("Reused baseline runs", heads, rows, heads[3:5]).terminal()] if rows else []
 
 
-def arm_table(plan: Plan) -> Table:
+def planned_arms(plan: Plan) -> Table:
     """The arms of a plan: how many runs, and what one costs."""
     arms: dict[tuple[str, str, str], list[PlannedRun]] = {}
     for run in plan.runs:
@@ -124,13 +124,18 @@ def _what(corpus: Corpus) -> str:
     return f"{corpus.name} ({corpus.source})" if len(corpus.components) > 1 else corpus.name
 
 
-def plan_facts(plan: Plan, cost: Estimate | None, workers: int, assumed: str) -> dict[str, tuple[Statement, ...]]:
+def plan_facts(
+    plan: Plan, cost: Estimate | None, workers: int | None, assumed: str
+) -> dict[str, tuple[Statement, ...]]:
     """What a plan is and takes, as clauses by the name of their line; *cost* is not known of a study's own trainer."""
     how, study, most = plan.execution, plan.study, max(map(len, plan.stacks), default=1)
     trained = [run for run in plan.runs if plan.reused_from(run.id) is None]
     runs = [Statement("plan.runs", {"n": Slot(count(len(trained)))})]
     place = [Statement("plan.device", {"name": Slot(how.device_name), "precision": Slot(precisions(plan))})]
-    place.append(Statement("plan.processes", {"workers": Slot(count(workers)), "threads": Slot(count(how.threads))}))
+    if workers is not None:
+        place.append(
+            Statement("plan.processes", {"workers": Slot(count(workers)), "threads": Slot(count(how.threads))})
+        )
     takes: list[Statement] = []
     data: list[Statement] = []
     if study.trainer is not None:

@@ -2,63 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isinf
 from typing import Final
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.power import POWER, PlannedPower, StudyPower
-from ablationlab.core.format import DASH, count, duration, fixed, number, percent, plain, setting, several
+from ablationlab.analysis.study_power import POWER, PlannedPower, StudyPower
+from ablationlab.core.format import DASH, count, duration, fixed, number, percent, plain, setting
 from ablationlab.core.grouping import grouped
-from ablationlab.records.settings import DEFAULT_REGIME, Study
+from ablationlab.records.metrics import metric_name
+from ablationlab.records.settings import Study
+from ablationlab.report.slots import Slot, Statement
 from ablationlab.report.table import Cell, Cells, Column, Table
 
 HOUR = 3600.0
+TOO_MANY: Final = ">1,000,000"
 #: The effect for which a plan says how many seeds its looks take on average.
 SDS: Final = 2.0
 
 
-def shown_view(power: StudyPower, seed_seconds: float | None) -> Iterator[RenderableType]:
-    """What the planned seeds show, and what one more hour buys where it is known how many seconds one more seed takes."""
-    if not power.rows:
-        return
-    yield shown_table(power).terminal()
-    yield from map(Text, _beside(power))
-    row = next((row for row in power.rows if row.comparison.criterion.role == "primary"), power.rows[0])
-    if seed_seconds and row.detectable is not None:
+def shown_view(power: StudyPower, seed_seconds: float | None = None) -> Iterator[RenderableType]:
+    """What the planned seeds show; what one more hour buys, where it is known how many seconds one more seed takes."""
+    if power.rows:
+        yield shown_table(power).terminal()
+    for statement in power_clauses(power, seed_seconds):
+        yield Text(plain(statement.text))
+
+
+def power_clauses(power: StudyPower, seed_seconds: float | None = None) -> Iterator[Statement]:
+    """What stands beside the table."""
+    if any(row.sd is None for row in power.rows):
+        yield Statement("power.sd")
+    if power.rows and power.failures is not None and len(power.study.seeds) < power.failures:
+        yield Statement("power.failures", {"seeds": Slot(count(power.failures))})
+    row = next((row for row in power.rows if row.comparison.criterion.role == "primary"), next(iter(power.rows), None))
+    if seed_seconds and row is not None and row.detectable is not None:
         seeds = max(1, int(HOUR / seed_seconds))
-        first = f"One more hour buys about {several(seeds, 'seed')}"
+        slots = {"sees": Slot(sees(row, row.pairs + seeds)), "metric": Slot(metric_name(row.comparison.metric.name))}
         if seed_seconds > HOUR:
-            first = f"One more seed takes {duration(seed_seconds)}"
-        yield Text(plain(f"{first}: then it sees {sees(row, row.pairs + seeds)} of {row.comparison.metric.name}."))
+            yield Statement("power.seed", {**slots, "time": Slot(duration(seed_seconds))})
+        else:
+            yield Statement("power.hour", {**slots, "seeds": Slot(count(seeds))})
+
+
+def notes_of(power: StudyPower) -> Iterator[Statement]:
+    """What to mind of the seeds needed."""
+    for note in power.notes:
+        yield Statement(f"power.{note.code}", {name: Slot(text) for name, text in note.told.items()})
 
 
 def shown_table(power: StudyPower) -> Table:
-    """The difference that the planned seeds see, once for all comparisons that have it in common."""
+    """The difference that the planned seeds see, once for all comparisons that have it in common; with an SD, the seeds that
+    the smallest effect needs."""
     kinds = grouped((_kind(row), row) for row in power.rows)
-    looks = power.study.design is not None
+    looks, spread = power.study.design is not None, any(row.sd is not None for row in power.rows)
+    apart = len({kind[:3] for kind in kinds}) < len(kinds)
+    planned = next(iter(counts)) if len(counts := {row.pairs for row in power.rows}) == 1 else None
     rows: list[Cells] = [
         {
             Column("metric", "metric"): Cell.name(row.comparison.metric.name),
+            Column("variant", "variant", printed=apart): Cell.name(_variants(members)),
             Column("regime", "regime", printed=_regimes(power)): Cell.name(row.comparison.regime),
             Column("role", "role"): row.comparison.criterion.role,
             Column("size", "size", "right"): Cell.of(row.effect, setting),
-            Column("seeds", "seeds", "right"): pairs,
+            Column("seeds", "seeds", "right", printed=looks or planned is None): pairs,
             Column("level", "level", "right"): Cell.of(row.level(pairs), lambda alpha: number(alpha, 2)),
             Column("arms", "arms of one variance", "right", printed=any(row.arms > 1 for row in power.rows)): row.arms,
+            Column("sd", "SD", "right", printed=spread): Cell.of(row.sd, number),
+            Column("from", "SD from", printed=len({row.sd_from for row in power.rows}) > 1): row.sd_from,
             Column("doubt", "doubt", "right", printed=_doubted(power)): _doubt(row),
             Column("sees", "sees", "right"): Cell.of(row.seen_by(pairs), sees(row, pairs)),
             Column("none", "mean seeds", "right", printed=looks): _expected(row, pairs, 0.0),
             Column("some", f"at {SDS:g} SD", "right", printed=looks): _expected(row, pairs, SDS),
-            Column("limit", "limited by", printed=not looks): row.limit,
+            Column("limit", "limited by", printed=not looks and (not spread or _doubted(power))): row.limit,
+            Column("needs", "needs", "right", printed=any(row.seeds for row in power.rows)): _needed(row, row.seeds),
+            Column("same", "for same", "right", printed=any(row.same for row in power.rows)): _needed(row, None)
+            if row.comparison.role == "guard"
+            else _needed(row, row.same),
+            Column("items", "items", "right", printed=any(row.items is not None for row in power.rows)): Cell.of(
+                row.items, count
+            ),
         }
         for members in kinds.values()
         for row in members[:1]
         for pairs in _looked_at(row)
     ]
-    return Table.of("shown", f"What it can show, with {percent(POWER)} power", rows)
+    what = "What it can show" if looks or planned is None else f"What {count(planned)} seeds can show"
+    return Table.of("shown", f"{what}, with {percent(POWER)} power", rows)
+
+
+def _variants(rows: Sequence[PlannedPower]) -> str:
+    names = list(dict.fromkeys(row.comparison.variant for row in rows))
+    return names[0] if len(names) == 1 else count(len(names))
 
 
 def _looked_at(row: PlannedPower) -> tuple[int, ...]:
@@ -106,7 +143,7 @@ def _kind(row: PlannedPower) -> tuple[object, ...]:
 
 
 def _regimes(power: StudyPower) -> bool:
-    return {row.comparison.regime for row in power.rows} != {DEFAULT_REGIME}
+    return len({row.comparison.regime for row in power.rows}) > 1
 
 
 def _doubted(power: StudyPower) -> bool:
@@ -130,53 +167,11 @@ def sees(row: PlannedPower, pairs: int) -> str:
     return f"{fixed(seen + row.doubt_in_sds, 2)} SD{f' + {number(row.doubt)}' if row.doubt else ''}"
 
 
-def _beside(power: StudyPower) -> Iterator[str]:
-    if any(row.sd is None for row in power.rows):
-        yield "SD: of the difference between two arms of one seed."
-    if power.failures is not None and len(power.study.seeds) < power.failures:
-        yield f"The guard of failures stays open below {several(power.failures, 'seed')}."
+def _needed(row: PlannedPower, seeds: int | None) -> Cell:
+    """Seeds; or that no affordable number is enough."""
+    return Cell.of(seeds, DASH if seeds is None and row.sure is None else TOO_MANY if seeds is None else count(seeds))
 
 
-def power_table(power: StudyPower) -> Table:
-    """Every registered comparison: the seeds that its smallest effect needs, and what the planned ones see."""
-    rows: list[Cells] = [
-        {
-            Column("comparison", "comparison"): Cell.name(row.comparison.id),
-            Column("effect", "effect", "right"): Cell.of(row.effect, setting),
-            Column("alpha", "level", "right"): Cell.of(row.alpha, lambda alpha: number(alpha, 2)),
-            Column("sd", "SD", "right"): Cell.of(row.sd, number),
-            Column("from", "from"): row.sd_from,
-            Column("doubt", "doubt", "right", printed=_doubted(power)): _doubt(row),
-            Column("seeds", "seeds", "right"): Cell.of(row.seeds, _seeds(row, row.seeds)),
-            Column("same", "to show same", "right"): Cell.of(row.same, _seeds(row, row.same))
-            if row.comparison.role != "guard"
-            else Cell.of(None),
-            Column("sees", f"{len(power.study.seeds)} see", "right"): Cell.of(
-                row.seen or row.detectable, sees(row, row.pairs)
-            ),
-            Column("limit", "limited by"): row.limit,
-            Column("items", "items", "right", printed=any(row.items is not None for row in power.rows)): Cell.of(
-                row.items, count
-            ),
-        }
-        for row in power.rows
-    ]
-    return Table.of(
-        "power", f"Seeds for {percent(POWER)} power ({power.study.name}: {len(power.study.seeds)} planned)", rows
-    )
-
-
-def _seeds(row: PlannedPower, seeds: int | None) -> str:
-    """None where nothing is known; or where no affordable number is enough."""
-    return count(seeds) if seeds is not None or row.sure is None else ">1,000,000"
-
-
-def power_view(power: StudyPower) -> Iterator[RenderableType]:
-    """Seeds for the registered effects; without an SD, what the planned ones see of it."""
-    if any(row.sd is not None or row.items is not None for row in power.rows):
-        yield power_table(power).terminal()
-        yield from map(Text, _beside(power))
-    else:
-        yield from shown_view(power, None)
-    for note in power.notes:
-        yield Text(f"- {note}")
+def _same(row: PlannedPower) -> Cell:
+    """A guard is kept or broken, never *same*."""
+    return Cell.of(None) if row.comparison.role == "guard" else _needed(row, row.same)

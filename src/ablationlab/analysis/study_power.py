@@ -8,8 +8,8 @@ registered sign-flip or Wilcoxon test it is the most that it can have, and none 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 from typing import Final, Literal
 
@@ -17,7 +17,7 @@ from ablationlab.analysis.comparisons import PlannedComparison, chains_of, plann
 from ablationlab.analysis.dataset import Arm, Dataset
 from ablationlab.analysis.stability import seeds_for_margin
 from ablationlab.core.errors import StatisticsError
-from ablationlab.core.format import number, setting
+from ablationlab.core.format import setting
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import Metric
@@ -234,6 +234,14 @@ class PlannedPower:
 
 
 @dataclass(frozen=True)
+class PowerNote:
+    """What to mind: the clause of statements.toml, under ``power``, and what stands in it."""
+
+    code: str
+    told: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class StudyPower:
     """All registered comparisons of a study, and what to mind. *failures*: seeds without a failure that close that guard."""
 
@@ -241,7 +249,7 @@ class StudyPower:
     metrics: Mapping[str, Metric]
     rows: tuple[PlannedPower, ...]
     failures: int | None
-    notes: tuple[str, ...]
+    notes: tuple[PowerNote, ...]
 
 
 def power_plans(
@@ -264,7 +272,7 @@ def power_plans(
         raise StatisticsError(f"--discordance {discordance}: must lie above 0 and not above 1")
     metrics = metrics_of(study) if metrics is None else metrics
     asked = _registered(study, metrics)
-    notes = [] if asked else ["The study registers no criteria, so there is no effect to plan for: add [[criteria]]."]
+    notes = [] if asked else [PowerNote("no-criteria")]
     if pilot is not None:
         notes += _about_pilot(study, pilot)
     alphas = _alphas(asked)
@@ -275,7 +283,8 @@ def power_plans(
     ]
     notes += _about_rows(rows)
     failures = seeds_for_margin(study.design, study.stability.margin, registered_alpha(study.criteria))
-    return StudyPower(study, metrics, tuple(rows), failures, tuple(dict.fromkeys(notes)))
+    once = tuple(note for place, note in enumerate(notes) if note not in notes[:place])
+    return StudyPower(study, metrics, tuple(rows), failures, once)
 
 
 def _registered(study: Study, metrics: Mapping[str, Metric]) -> list[PlannedComparison]:
@@ -405,31 +414,22 @@ def _spread(
     return best.delta_sd, f"pilot, {best.n} pairs{where}", doubt
 
 
-def _about_pilot(study: Study, pilot: Analysis) -> list[str]:
-    notes = []
+def _about_pilot(study: Study, pilot: Analysis) -> Iterator[PowerNote]:
     shared = sorted(set(study.seeds) & set(pilot.seeds), key=str)
     if shared:
-        text = ", ".join(map(str, shared))
-        notes.append(f"Seeds {text} are in the pilot too: what was planned on them should be tested on others.")
+        yield PowerNote("pilot-s-seeds", {"seeds": ", ".join(map(str, shared))})
     if len(pilot.seeds) < 5:
-        notes.append(f"An SD from {len(pilot.seeds)} pairs is a rough guess.")
-    notes.append("The SD is that of the pilot's length and size; longer or larger runs have another.")
-    return notes
+        yield PowerNote("rough", {"pairs": str(len(pilot.seeds))})
+    yield PowerNote("of-the-pilot")
 
 
-def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
-    notes = []
+def _about_rows(rows: Iterable[PlannedPower]) -> Iterator[PowerNote]:
     for row in rows:
         if row.effect is None:
-            notes.append(f"{row.comparison.metric.name}: no smallest_effect is registered, so no number can be given.")
+            yield PowerNote("no-effect", {"metric": row.comparison.metric.name})
         elif row.doubt and row.doubt >= row.effect:
-            notes.append(
-                f"{row.comparison.id}: its rates leave {number(row.doubt)} in doubt, and the smallest effect is "
-                f"{number(row.effect)}. No number of seeds shows it: use closer rates."
-            )
+            yield PowerNote("doubt", {"metric": row.comparison.metric.name})
         elif row.sd is None:
-            unknown = "The SD of the deltas is unknown: give a pilot's results with --from, or assume one with --sd."
-            notes.append(unknown if row.sd_from == "unknown" else f"{row.comparison.id}: its SD is not in the pilot.")
+            yield PowerNote("no-sd" if row.sd_from == "unknown" else "not-in-pilot")
         elif (test := row.comparison.criterion.test) in SIGN_TESTS:
-            notes.append(f"{row.comparison.metric.name}: the most power that {test} can have, and the least seeds.")
-    return notes
+            yield PowerNote("sign-test", {"metric": row.comparison.metric.name, "test": test})

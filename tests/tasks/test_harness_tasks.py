@@ -10,8 +10,8 @@ import pytest
 from jinja2.exceptions import SecurityError
 
 from ablationlab.core.errors import DataError
-from ablationlab.tasks import build, request
-from ablationlab.tasks.build import _stock_tasks, quiet
+from ablationlab.tasks import harness_tasks, request
+from ablationlab.tasks.harness_tasks import _stock_tasks, quiet
 from ablationlab.tasks.request import TaskRequest
 
 ASKED = TaskRequest((), (0,), "one", None)
@@ -51,7 +51,7 @@ def test_a_name_of_the_harness_is_no_file_of_this_folder(tmp_path, monkeypatch):
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_defaults=False)
-    monkeypatch.setattr(build, "full_manager", lambda: manager)
+    monkeypatch.setattr(harness_tasks, "full_manager", lambda: manager)
     monkeypatch.setattr(request, "_harness_index", lambda: ("mentioned",))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "utils.py").write_text("from pathlib import Path\nPath('mark').touch()\ntext = 1\n")

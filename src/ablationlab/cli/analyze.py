@@ -319,12 +319,13 @@ def power(
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans
     from ablationlab.pipeline import metrics_at, open_study
-    from ablationlab.report.terminal.power import power_view
+    from ablationlab.report.terminal.can_show import notes_of, shown_view
     from ablationlab.study.places import find_results
 
     resolved, results = open_study(study, overrides=set_ or ())
     spread = compute(_pilot(find_results(pilot))) if pilot is not None else None
-    Printer().parts(*power_view(power_plans(resolved, spread, sd, discordance, metrics_at(resolved, results))))
+    found = power_plans(resolved, spread, sd, discordance, metrics_at(resolved, results))
+    Printer().parts(*shown_view(found), *(statement.text for statement in notes_of(found)))
     return 0
 
 
@@ -378,7 +379,7 @@ def compare(
     the first, and all p-values are corrected as one family.
     """
     from ablationlab.analysis.lm_eval import compare_samples
-    from ablationlab.report.terminal.analysis import items_view
+    from ablationlab.report.terminal.details import items_view
 
     comparisons = compare_samples(
         (a, b, *more),
@@ -431,7 +432,7 @@ def trend(
     prediction assumes that the trend continues as a straight line.
     """
     from ablationlab.analysis.trends import study_trend
-    from ablationlab.report.terminal.analysis import trend_view
+    from ablationlab.report.terminal.trend import trend_view
     from ablationlab.study.places import find_results
 
     found = study_trend(

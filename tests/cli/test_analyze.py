@@ -29,7 +29,7 @@ def test_analyze_prints_a_table_and_writes_both_files(command, tmp_path):
     before = (tmp_path / "r/analysis.json").read_bytes()
     code, printed, _ = command("analyze", "r", "--all")
     assert code == 0
-    for words in ("layernorm − none", "adjusted p", "Guards", "Stability."):
+    for words in ("layernorm − none", "adjusted p", "Guards", "Failures"):
         assert words in printed
     assert (tmp_path / "r/analysis.json").read_bytes() == before
 
@@ -54,8 +54,7 @@ def test_analyze_shows_diverged_and_missing_runs(command, tmp_path):
     assert "8 of 10 runs ended · 1 diverged" in printed
     assert "missing runs · diverged runs" in printed
     code, printed, _ = command("analyze", "r", "--all")
-    assert "1 run diverged: default-none-s2" in printed
-    assert "2 of 10 planned runs have no result" in printed
+    assert "runs default-none-s2" in " ".join(printed.split())
 
 
 def test_analyze_of_a_tampered_plan_is_labelled_everywhere(command, tmp_path):
@@ -139,16 +138,15 @@ def test_analyze_answers_mistakes_without_writing(command, tmp_path, arguments, 
 def test_power_prints_how_many_seeds_the_effects_need(command, tmp_path):
     code, printed, _ = command("power", STUDY, "--sd", "0.02")
     assert code == 0
-    for words in ("Seeds for 80", "(quick: 3 planned)", "assumed", "3 see", "stays open below 18 seeds"):
+    for words in ("What 3 seeds can show, with 80 % power", "needs", "same", "stays open below 18 seeds"):
         assert words in printed
     build(tmp_path / "pilot", study(variants=["none", "layernorm", "rmsnorm"]))
     code, printed, _ = command("power", STUDY, "--pilot", "pilot")
     assert code == 0
-    assert "pilot, 5 pairs" in printed
+    assert "needs" in printed
     code, printed, _ = command("power", STUDY)
     assert code == 0
-    assert "give a pilot's results with --from, or assume one" in " ".join(printed.split())
-    assert "Seeds for" not in printed
+    assert ("--from" in printed, "needs" in printed) == (True, False)
     assert "4.62 SD" in printed  # two variants at three seeds
     assert command("power", STUDY, "--sd", "1", "--pilot", "pilot")[0] == 2
 
@@ -161,7 +159,7 @@ def test_compare_reads_real_lm_eval_samples(command, tmp_path):
     assert ItemComparison.read(tmp_path / "o/comparison.json").variant == "layernorm"
     code, printed, _ = command("compare", FIXTURE / "none/seed-1", FIXTURE / "layernorm/seed-1")
     assert code == 0
-    assert "not for models that are trained with other seeds" in printed
+    assert "too few seeds" in printed
 
 
 def test_compare_answers_mistakes(command, tmp_path):

@@ -13,12 +13,8 @@ from scipy import optimize
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.settings import SPIKE_SCORE
-from ablationlab.stats.stability import (
-    newcombe_interval,
-    spike_score,
-    stability_gain,
-    tango_interval,
-)
+from ablationlab.stats.gains import newcombe_interval, stability_gain, tango_interval
+from ablationlab.stats.spikes import spike_score
 
 
 def fall(steps=300):

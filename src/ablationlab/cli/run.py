@@ -102,7 +102,7 @@ def plan(
     from ablationlab.records.plan import Deposit, Plan
     from ablationlab.report.designs import design_lines
     from ablationlab.report.terminal.answer import clause_line
-    from ablationlab.report.terminal.study import plan_facts, plan_tables, shared_text
+    from ablationlab.report.terminal.planned import plan_facts, plan_tables, shared_text
     from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
 
@@ -123,7 +123,7 @@ def plan(
     with RunView(printer) as view:
         seal(resolved, results, device, workers, view)
     from ablationlab.analysis import power_plans  # scipy, which nothing that is refused waits for
-    from ablationlab.report.terminal.power import shown_view
+    from ablationlab.report.terminal.can_show import shown_view
 
     sealed = Plan.read_sealed(results.plan)
     count = worker_count(sealed, workers)
@@ -169,9 +169,9 @@ def _show_calibration(printer: Printer, study: Study, results: ResultsFolder) ->
 
     if study.sweep is not None and study.sweep.finer is not None:
         from ablationlab.analysis import power_plans
-        from ablationlab.report.terminal.power import shown_view, stages_table
+        from ablationlab.report.terminal.can_show import shown_view, stages_table
 
-        printer.parts(stages_table(study).terminal(), *shown_view(power_plans(study), None))
+        printer.parts(stages_table(study).terminal(), *shown_view(power_plans(study)))
     for name in calibrated_regimes(study):
         asked, tries = calibration_tries(study, results, name)
         printer.text(calibration_line(name, asked))
@@ -357,7 +357,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     from ablationlab.records.plan import Plan
     from ablationlab.records.results import read_runs
     from ablationlab.report.designs import design_lines
-    from ablationlab.report.terminal.study import failures_view, results_table, status_table
+    from ablationlab.report.terminal.planned import failures_view, results_table, status_table
     from ablationlab.study.differences import listed, study_differences
     from ablationlab.study.places import find_study, folder_without_code
 
@@ -426,8 +426,8 @@ def probes(
     from ablationlab.records.probes import read_probes
     from ablationlab.records.seal import check_sealed
     from ablationlab.records.storage import RunFolder
-    from ablationlab.report.terminal.analysis import run_probes_view
     from ablationlab.report.terminal.catalog import probes_table
+    from ablationlab.report.terminal.run import run_probes_view
 
     printer = Printer()
     if run is None:
