@@ -570,7 +570,7 @@ def test_the_abstracts_range_has_the_shown_differences_of_arms_with_an_unstable_
 def test_an_answer_has_the_colour_that_it_has_on_the_page(programme):
     colour = forest_of([Results.open(folder) for folder in programme]).chart.to_dict()["layer"][1]["encoding"]["color"]
     colours = dict(zip(colour["scale"]["domain"], colour["scale"]["range"], strict=True))
-    assert colours == {"▶ worse": BAD[0], "◀ better": GOOD[0]}
+    assert colours == {"▶ worse": BAD, "◀ better": GOOD}
 
 
 def test_numbers_of_a_programme_name_their_study(programme):
@@ -829,20 +829,6 @@ def test_the_layout_sees_a_table_above_one_of_a_lower_number(tmp_path):
         with typst_compiler(source.replace("#let apart = false", f"#let apart = {apart}"), tmp_path) as compiler:
             ordered.append(json.loads(compiler.query("<end>", field="value", one=True))["ordered"])
     assert ordered == [False, True]
-
-
-def test_captions_do_not_tell_what_to_do_on_the_page(monkeypatch):
-    from ablationlab.report.charts.theme import Figure, PageSentence
-    from ablationlab.report.paper import figures
-
-    svg = '<svg width="10" height="5"></svg>'
-    monkeypatch.setattr(figures, "column_svg", lambda *_: svg)
-    rings = PageSentence("Rings of the selected seeds.", printed="Rings of seeds.")
-    sentences = (rings, PageSentence("Point at a ring for its regime."), "", "Bars are intervals.")
-    drawn = Figure("tradeoff", "T", sentences, chart=None, data={})
-    (picture,) = figures._drawn([(figures.FOREST, drawn)], print)
-    assert drawn.caption == "Rings of the selected seeds. Point at a ring for its regime. Bars are intervals."
-    assert picture.caption == "Rings of seeds. Bars are intervals."
 
 
 def swept_chart(arms: list[str]):

@@ -31,6 +31,7 @@ from ablationlab.report.interval import MARGIN, Axis
 from ablationlab.report.slots import Slot
 from ablationlab.report.study_report import StudyReport, study_report
 from report.answers import KINDS, made
+from report.test_answers import field, says
 
 DRAWS = (
     difference_chart,
@@ -535,3 +536,14 @@ def test_an_axis_holds_zero_and_keeps_its_ends_apart(values):
     assert axis is not None
     assert axis.low < 0 < axis.high
     assert isinstance(axis, Axis)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_clause_prints_is_the_field_it_names(kind):
+    results = made(kind)
+    for chart in charts_of(report_of(kind)):
+        for statement in chart.statements:
+            for slot in statement.slots.values():
+                if slot.at:
+                    assert field(results, slot.at) == slot.value
+                    assert says(slot, slot.value)

@@ -25,6 +25,8 @@ LEVEL: Final = 0.95
 DRAWN: Final = 6
 #: Of the data, which no variant moves; a bound, which nobody measures; and what follows from the gradients.
 _NOT_INSIDE: Final = ("token-frequency", "data-mixture", "duplicate-ngrams", "gradient-bound", "second-moment")
+#: The largest logarithm that has a number.
+_WIDEST: Final = 700.0
 #: (probe, measure, group)
 Series = tuple[str, str, str | None]
 
@@ -113,12 +115,17 @@ def _diagnostic(
         regime=regime,
         variant=variant,
         n=len(logs),
-        ratio=exp(interval.estimate),
-        low=None if low is None else exp(low),
-        high=None if high is None else exp(high),
+        ratio=_factor(interval.estimate),
+        low=None if low is None else _factor(low),
+        high=None if high is None else _factor(high),
         level=LEVEL,
         moved=_least(low, high),
     )
+
+
+def _factor(value: float) -> float:
+    """What a logarithm is of, as far as a number holds it."""
+    return exp(min(max(value, -_WIDEST), _WIDEST))
 
 
 def _least(low: float | None, high: float | None) -> float:
@@ -168,13 +175,16 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def metric_diagnostics(analysis: Analysis) -> tuple[Diagnostic, ...]:
-    """Of studies without probes: the metrics of runs that only describe them, tested as logarithms; by regime the widest."""
+    """Of studies without probes: the metrics of runs that only describe them, tested as logarithms; of each the widest
+    difference, in the regimes that were asked about, if any were."""
+    asked = {c.regime for c in analysis.comparisons if (c.role, c.label) == ("primary", "registered")}
     described = [
         comparison
         for comparison in analysis.comparisons
         if comparison.transform == "log"
         and comparison.reference == analysis.baseline
         and comparison.pairs
+        and (not asked or comparison.regime in asked)
         and analysis.metrics[comparison.metric].family in ("smoothness", "diagnostics")
     ]
     found = []

@@ -24,7 +24,9 @@ from ablationlab.report.table import Cell, Table, html_text
 MOST: Final = 3
 MOST_ROWS: Final = 12
 #: Factors that an axis may name.
-_ROUND: Final = (1.0, 1.05, 1.1, 1.2, 1.5, *(factor * 10.0**power for power in range(9) for factor in (2, 3, 5, 10)))
+_ROUND: Final = (1.0, 1.05, 1.1, 1.2, 1.5, *(factor * 10.0**power for power in range(3) for factor in (2, 3, 5, 10)))
+_POWERS: Final = tuple(10.0**power for power in range(4, 300))
+_RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def inside_chart(report: StudyReport) -> Chart | None:
@@ -133,7 +135,8 @@ def _forests(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Ch
     by_place = {
         (row.metric, row.regime, row.variant): row for row in report.effects if row.reference == report.baseline
     }
-    names = shown_variants(report)
+    moved_most = {one.variant for _, one in found}
+    names = [name for name in report.variants if name in moved_most.union(shown_variants(report))]
     shown = [(regime, name) for regime in report.regimes for name in names]
     rows = [arm for arm in shown if any((one.measure, *arm) in by_place for _, one in found)]
     if not rows or not found:
@@ -180,7 +183,11 @@ def _ratio_row(report: StudyReport, effect: Effect, axis: Axis, *, several: bool
     drawn = replace(drawn_of(effect, emblem.css, emblem.shape), ticks=(), hollow=False)
     strip = interval_svg(axis, [drawn], height=28)
     regime = f"<small>{html_text(effect.regime)}</small>" if several else ""
-    text = _ratio(exp(effect.estimate.value)) if isinstance(effect.estimate.value, float) else estimate_text(effect)
+    text = (
+        _ratio(exp(min(max(effect.estimate.value, -700.0), 700.0)))
+        if isinstance(effect.estimate.value, float)
+        else estimate_text(effect)
+    )
     return row(
         mark(emblem) + html_text(effect.variant) + regime,
         strip,
@@ -193,12 +200,22 @@ def _factors(axis: Axis) -> str:
     """×1, and a round factor towards either end that has room."""
     ends = [(1, axis.high), (-1, axis.low)]
     wide = [(side, end) for side, end in ends if abs(end) > 0.25 * (axis.high - axis.low)]
-    values = [0.0, *(side * log(max(factor for factor in _ROUND if factor <= exp(abs(end)))) for side, end in wide)]
+    factors = (*_ROUND, *_POWERS)
+    values = [0.0, *(side * max(log(factor) for factor in factors if log(factor) <= abs(end)) for side, end in wide)]
     texts = (
-        f'<text x="{axis.at(value)}" y="16" text-anchor="middle">{html_text(_ratio(exp(value)))}</text>'
+        f'<text x="{axis.at(value)}" y="16" text-anchor="middle">{html_text(_round_ratio(value))}</text>'
         for value in dict.fromkeys(values)
     )
     return f'<svg class="plot" width="100%" height="20" aria-hidden="true" focusable="false">{"".join(texts)}</svg>'
+
+
+def _round_ratio(value: float) -> str:
+    """A round factor without digits that say nothing."""
+    sign = "÷" if value < 0 else "×"
+    factor = exp(abs(value)) if abs(value) < 700 else float("inf")
+    if factor > 5000:
+        return f"{sign}10{str(round(abs(value) / log(10))).translate(_RAISED)}"
+    return f"{sign}{factor:.3g}"
 
 
 def _cells(effect: Effect) -> list[Cell | str]:

@@ -55,17 +55,18 @@ class Scale:
     @property
     def ticks(self) -> list[float]:
         """Round values, five or so."""
-        if self.log:
-            return self._powers()
+        if self.log and len(powers := self._powers()) > 1:
+            return powers
         step = _step(self.high - self.low)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [round(place * step, 12) for place in range(first, last + 1)]
+        return [float(f"{place * step:.10g}") for place in range(first, last + 1)]
 
     def _powers(self) -> list[float]:
         low, high = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        within: list[float] = []
         for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
             known = [10.0**power * factor for power in range(low, high + 1) for factor in factors]
-            within = [value for value in known if self.low * 0.999 <= value <= self.high * 1.001]
+            within = [value for value in known if -1e-9 <= self.place(value) <= 1 + 1e-9]
             if len(within) >= 3:
                 return within[:: math.ceil(len(within) / 6)]
         return within
