@@ -95,7 +95,7 @@ def polls(folder: Path) -> None:
     version = ""
     for name, since in (("first", False), ("changed", False), ("unchanged", True)):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        version = study.state(version if since else "").get("version", version)
+        version = study.state(version if since else None)[1].version
         after = resource.getrusage(resource.RUSAGE_SELF).ru_utime
         print(f"  {name} poll: {after - before:.2f} s user", file=sys.stderr)
 

@@ -542,7 +542,7 @@ def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_p
     assert "Look 2 of 2 (4 seeds): stop" in " ".join(output.split())
     assert "with seeds 5 (exploratory). Reason: curious." in " ".join(output.split())
     results = Results.open(out)
-    page = page_html(results, out)
+    page = page_html(results)
     assert "with seeds 5 (exploratory). Reason: curious." in page
     assert {judged.label for judged in results.verdict.verdicts} == {"exploratory"}
     study_of_paper = StudyView(results)

@@ -131,7 +131,7 @@ def test_what_was_found_is_shown_and_is_no_part_of_the_hashes(whole, study_table
     results, plan = Results.open(whole), Plan.of(ResultsFolder(whole))
     study = parse_study(study_table(BOTH))
     assert (plan.study.hash, plan.study.criteria_hash) == (study.hash, study.criteria_hash)
-    assert "weight_decay" in page_html(results, whole)
+    assert "weight_decay" in page_html(results)
     assert "weight_decay" in said(document_of([results], {}))
     assert all(name in found_line(plan.tuned) for name in ("none", "layernorm"))
     assert "Best rates, found in two stages" in " ".join(cli("status", whole)[1].split())

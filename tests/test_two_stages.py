@@ -240,7 +240,7 @@ def test_an_arm_without_a_loss_is_not_measured_and_the_others_are(study_table, t
 
 def test_page_paper_and_status_say_what_was_found(whole, cli):
     results = Results.open(whole)
-    assert "rate that two stages found" in page_html(results, whole)
+    assert "found in two stages" in page_html(results)
     assert any("found in two stages" in line for line in StudyView(results).stages)
     assert "was swept in two stages: seven learning rates on three seeds" in said(document_of([results], {}))
     assert "Best rates, found in two stages" in " ".join(cli("status", whole)[1].split())

@@ -143,8 +143,9 @@ def attempt(verb: str, folder: Path, study: Path, out: Path) -> Ended:
     def look() -> None:
         from ablationlab.report.live import Live
 
-        live = Live(folder)
-        print(json.dumps([live.state().get("warnings"), live.state().get("waiting")], allow_nan=False))
+        _, state = Live(folder).state()
+        print(state.fault, *(warning.text for warning in state.warnings))
+        Live(folder).page()
         os._exit(0)
 
     # In a process of its own, as any other verb.

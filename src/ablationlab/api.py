@@ -89,7 +89,9 @@ def analyze(
             raise AblationLabError(f"{given}: a results folder is judged by what its plan registered; give it alone")
         concluded = conclude(read_results(given, None, accept_altered=accept_altered))
         results = Results.open(given, accept_altered=accept_altered)
-        return StudyResults(results.changed(analysis=concluded.analysis, verdict=concluded.verdict))
+        return StudyResults(
+            results.changed(analysis=concluded.analysis, verdict=concluded.verdict, courses=concluded.courses)
+        )
     if baseline is None:
         label = str(given) if isinstance(given, Path) else "the table"
         raise TableError(label, ["baseline says which variant the others are compared with"])
@@ -114,6 +116,7 @@ def analyze(
     results = Results(Path(), None, False, (), Reader(Path())).changed(
         analysis=concluded.analysis,
         verdict=concluded.verdict,
+        courses=concluded.courses,
         table_runs=concluded.curves,
         suite=None,
         replication=None,

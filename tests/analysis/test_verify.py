@@ -65,6 +65,7 @@ def test_an_untouched_folder_holds_from_the_plan_to_the_page(whole):
         "evaluation/suite.json": "holds",
         "analysis.json": "holds",
         "verdict.json": "holds",
+        "courses.json": "holds",
         "report.html": "holds",
         "paper/claims.json": "absent",
     }
@@ -264,7 +265,7 @@ def test_an_amendment_that_cannot_be_read_is_named_and_not_the_plan(folder, cli,
         assert (code != 0 or verb == "ls", "amendments/0001.json" in said) == (True, True), verb
         assert "Restore it: the runs are judged by it" in said, verb
         assert "plan.lock /" not in said, verb
-    assert Live(folder).state()["waiting"].startswith(f"{path} ")
+    assert Live(folder).state()[1].fault.startswith(f"{path} ")
 
 
 def test_a_run_that_was_moved_is_found_by_a_link(folder):

@@ -7,7 +7,7 @@ import pytest
 from ablationlab.analysis.wording import _more, arm_text, caveat, no_number, sensitivity_reasons
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion
-from ablationlab.report.tables.ablation import median_note
+from ablationlab.report.tables.arms import median_note
 from ablationlab.report.tables.comparisons import comparison_table
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tarfile
 import tomllib
 import webbrowser
 from pathlib import Path
@@ -354,14 +355,39 @@ def test_ls_takes_a_table_of_words_for_no_study(command, tmp_path):
 
 
 def test_open_opens_the_page_or_prints_its_path(command, results, monkeypatch):
-    assert "write it with: ablationlab report results/built" in command("open", "built")[2]
-    (results / "report.html").write_text("<p>")
+    assert "write it with: ablationlab report results/built" in command("open", "built", "--part", "paper")[2]
     opened = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
     assert "Opened results/built/report.html" in command("open", "built")[1]
     assert opened == [(results / "report.html").as_uri()]
+    assert "<h1>" in (results / "report.html").read_text()  # it was not there
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
     assert command("open", results)[1].strip() == str(results / "report.html")
+
+
+@pytest.mark.parametrize("named", ["the archive", "its folder"])
+def test_open_takes_an_archive_of_records(command, results, tmp_path, monkeypatch, named):
+    monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(webbrowser, "open", lambda address: False)
+    entry = tmp_path / "gallery" / "first"
+    entry.mkdir(parents=True)
+    with tarfile.open(entry / "records.tar.xz", "w:xz") as packed:
+        packed.add(results, "")
+    given = entry / "records.tar.xz" if named == "the archive" else entry
+    for _ in range(2):  # the second time it is there
+        code, out, error = command("open", given)
+        assert code == 0, error
+        path = Path(out.strip())
+        assert path.name == "report.html"
+        assert path.parent.name == "first"
+        assert path.is_relative_to(tmp_path / "cache")
+        assert "<h1>" in path.read_text()
+
+
+def test_an_archive_that_is_none_is_named(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "records.tar.xz").write_bytes(b"no archive")
+    assert "records.tar.xz cannot be unpacked" in " ".join(command("open", tmp_path / "records.tar.xz")[2].split())
 
 
 # --- places -----------------------------------------------------------------------------------------------

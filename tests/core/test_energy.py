@@ -14,7 +14,7 @@ from ablationlab.pipeline import Options, _energy_measured
 from ablationlab.records.energy import Energy, EnergyReading, overlap
 from ablationlab.records.results import Results
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.page.design import energy_text, version_table
+from ablationlab.report.page.rest import energy_text, version_table
 from analysis.builder import make_plan, study
 
 

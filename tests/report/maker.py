@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import re
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +17,6 @@ from ablationlab.report.make import with_analysis
 from analysis.builder import build, outcome, seal_again, study
 
 VARIANTS = ["none", "layernorm", "rmsnorm"]
-
-
-def unfolded(page: str) -> str:
-    """A page with everything unfolded that its script would unfold."""
-    packed = re.search(r'id="page-more">([^<]*)<', page)
-    assert packed is not None
-    folds = json.loads(zlib.decompress(base64.b64decode(packed[1])))["folds"]
-    return re.sub(
-        r'(<tbody id="(\w+)".*?</button></td></tr>)',
-        lambda place: f"{place[1]}<tr><td>{folds[place[2]]}</td></tr>",
-        page,
-    )
 
 
 BLOCKS = ["input", "block-1", "block-2", "block-3"]

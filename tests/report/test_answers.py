@@ -71,10 +71,11 @@ def field(results: Any, at: str) -> Any:
 
 def number_in(text: str) -> float:
     """A printed number, without its signs."""
-    found = re.fullmatch(r"[×+<]?([\d,.]+)(?:×10(\S+))?(?: %)?", plain(text).replace(MINUS, "").replace("-", ""))
+    plainly = plain(text).replace(MINUS, "").replace("-", "")
+    found = re.fullmatch(r"[×+<]?([\d,.]+)(?:×10(\S+))?(?: %| ([kMGTPE]?)(?:FLOP)?)?", plainly)
     assert found is not None, text
     raised = (found[2] or "0").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
-    return float(found[1].replace(",", "")) * 10.0 ** int(raised)
+    return float(found[1].replace(",", "")) * 10.0 ** (int(raised) + 3 * " kMGTPE".index(found[3] or " "))
 
 
 def says(slot: Slot, value: Any) -> bool:
@@ -94,7 +95,8 @@ def says(slot: Slot, value: Any) -> bool:
     }[slot.scale]()
     if slot.text.startswith("<"):
         return exact < shown
-    digits = re.sub(r"\D.*", "", slot.text[::-1]) if "." in slot.text else ""
+    number = re.sub(r"\D+$", "", slot.text)
+    digits = re.sub(r"\D.*", "", number[::-1]) if "." in number else ""
     step = 10.0 ** -len(digits)
     return abs(shown - exact) <= 0.51 * step + 1e-3 * shown
 

@@ -78,7 +78,7 @@ def test_figures_tables_papers_and_pages_are_the_same_bytes_on_machines_with_oth
     assert {path.suffix for path in written[0]} >= {".svg", ".png", ".pdf", ".html", ".csv", ".tex", ".typ"}
     for other in written[1:]:
         assert other == written[0]
-    shown = (folder / "figures" / "slopes.svg").read_text()
+    shown = (folder / "figures" / "paired-val-loss.svg").read_text()
     for text in (
         "naïve ﬁne",
         "naïve fine",
@@ -88,8 +88,8 @@ def test_figures_tables_papers_and_pages_are_the_same_bytes_on_machines_with_oth
         "‹U+1F525› hot",
         "bell ‹U+0007›",
     ):
-        assert f">{text}<" in shown
-    assert shown.count(">wide") == 2 * shown.count(">wideless<") > 0  # no two arms are drawn as one
+        assert f">{text} − a<" in shown
+    assert shown.count(">wide") == 2 * shown.count(">wideless − a<") > 0  # no two arms are drawn as one
 
 
 @given(st.lists(st.text(st.sampled_from("a0 A加热\u1d40\U0001d400‹›U+52A\x07"), max_size=9), unique=True))
@@ -116,7 +116,9 @@ def test_a_line_is_as_wide_as_another_reader_of_the_font_says():
 
 def test_a_page_and_its_charts_are_set_in_the_font_that_it_brings(visit, tmp_path: Path):
     results = table_study(
-        tmp_path, "variant,seed,val_loss", [f"{arm},{s},{2 + s / 9}" for s in range(5) for arm in "aβ"]
+        tmp_path,
+        "variant,seed,val_loss",
+        [f"{arm},{s},{2 + s / 9 + 0.1 * (arm != 'a') * (s + 1)}" for s in range(5) for arm in "aβ"],
     )
     write_page(results, tmp_path)
     page = visit((tmp_path / "report.html").as_uri()).page
@@ -130,4 +132,4 @@ def test_a_page_and_its_charts_are_set_in_the_font_that_it_brings(visit, tmp_pat
             found = protocol.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
             used |= {font["familyName"] for font in found}
     assert used == {fonts.FAMILY, f"{fonts.FAMILY} Semibold"}
-    assert page.locator("svg text").count() > 10
+    assert page.locator("svg text").count() > 3

@@ -22,7 +22,7 @@ from ablationlab.report.paper.typesetting import compiled
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.tables.write import tables_of
 
-from .maker import full, unfolded
+from .maker import full
 from .test_paper import text_of
 
 HTML = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&amp;"
@@ -38,7 +38,7 @@ def hostile(text: str) -> Table:
     """A table with *text* in every field that may hold one."""
     columns = (Column("variant", text), Column(text, text, name=True), Column("below", text, below=True, prefix=text))
     cells = (
-        Cell(text, text, code=True, strong=True, note=text, link=f"#{text}", colour=text),
+        Cell(text, text, code=True, strong=True, note=text),
         Cell.of(text, note=text),
         Cell.of(1.5, text),
     )
@@ -59,7 +59,7 @@ class Seen(HTMLParser):
         self.tags.append((tag, tuple(name for name, _ in attrs)))
         assert not any(name.startswith("on") for name, _ in attrs), attrs
         for name, value in attrs:
-            assert name != "href" or re.match(r"#|(\.\./)*[\w.-]+/", value or ""), value
+            assert name != "href" or re.match(r"#|data:text/csv;base64,", value or ""), value
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -148,10 +148,10 @@ def spoilt(results: Results, text: str) -> Results:
 
 
 def test_no_free_text_of_a_study_says_more_on_page_tables_and_notebook(calm, tmp_path: Path):
-    before = Seen(unfolded(page_html(calm, tmp_path)))
+    before = Seen(page_html(calm))
     assert any(tag == "script" for tag, _ in before.tags)
     bad = spoilt(calm, HTML + MARKDOWN + TERMINAL)
-    page = unfolded(page_html(bad, tmp_path))
+    page = page_html(bad)
     tags = [tag for tag, _ in Seen(page).tags]
     assert "img" not in tags
     assert tags.count("script") == [tag for tag, _ in before.tags].count("script")

@@ -7,7 +7,6 @@ import pytest
 from ablationlab.pipeline import conclude
 from ablationlab.records.plan import Component, Shared
 from ablationlab.records.results import Results
-from ablationlab.report.page.design import strip
 from ablationlab.report.paper.compose import document_of
 from analysis.builder import build
 
@@ -67,10 +66,6 @@ def test_what_is_mixed_is_named(results):
     assert "tokens of a mixture (70 % news and 30 % speeches_#1) per run" in text
     assert "The validation split is the last part of each corpus" in text
     assert "one text" not in text
-    facts = strip(mixed(results, NOTHING, "remove-from-training"))
-    (corpus,) = (fact for fact in facts if fact[0] == "corpus")
-    assert corpus[1] == "mixture"
-    assert corpus[2].startswith("0.7 news + 0.3 speeches_#1; ")
 
 
 def test_one_text_reads_as_before(results):

@@ -105,7 +105,7 @@ def test_run_gives_the_very_results_of_the_command_line(trained, tmp_path):
         (Analysis.read(folder / "analysis.json"), Verdict.read(folder / "verdict.json"))
         for folder in (tmp_path / "python", trained.results)
     )
-    other = {name: getattr(theirs, name) for name in ("source_hash", "readings", "inputs", "seal")}
+    other = {name: getattr(theirs, name) for name in ("source_hash", "readings", "fair", "inputs", "seal")}
     assert ours.model_copy(update=other) == theirs
     by_clock = [[reading for reading in found.readings.readings if reading.kind != "time"] for found in (ours, theirs)]
     assert by_clock[0] == by_clock[1]

@@ -23,8 +23,6 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import FrontEnd, ModelConfig, StudyText
 from ablationlab.report.charts import stability as stability_charts
 from ablationlab.report.charts.theme import BAD, GOOD
-from ablationlab.report.page.design import strip
-from ablationlab.report.page.sentences import stability
 from ablationlab.report.paper import sources, write_programme
 from ablationlab.report.paper.compose import Context, read_template
 from ablationlab.report.paper.compose import document_of as build_document
@@ -262,8 +260,6 @@ def test_runs_of_a_sweep_that_were_unstable_are_told_beside_the_ones_that_are_co
         "None of the ten runs that are compared diverged or spiked; of the other 20 runs of the sweep, one was unstable."
         in text
     )
-    page = stability(Results.open(tmp_path))
-    assert page.endswith("None of the 10 runs that are compared was; of the other 20 runs of the sweep, one was.")
 
 
 def test_unstable_runs_are_counted_among_those_that_are_compared(tmp_path):
@@ -482,14 +478,6 @@ def test_the_discussion_of_a_programme_says_what_agrees_what_differs_and_how_str
     assert "The regime slow sets warmup = 7." in differs
 
 
-def test_the_page_says_that_steps_were_planned_where_a_run_diverged(tmp_path):
-    def budget(folder: Path) -> str:
-        return next(note for name, _, note in strip(Results.open(folder)) if name == "budget of a run")
-
-    assert budget(made(tmp_path / "broken", outcomes=one_arm_broken)).startswith("60 steps planned, equal for all;")
-    assert budget(made(tmp_path / "whole")).startswith("60 steps, equal for all;")
-
-
 def test_the_abstract_answers_from_all_studies(programme):
     (abstract,) = [plain(block.words) for block in document(*programme[:2]).abstract if isinstance(block, Paragraph)]
     assert (
@@ -582,7 +570,7 @@ def test_the_abstracts_range_has_the_shown_differences_of_arms_with_an_unstable_
 def test_an_answer_has_the_colour_that_it_has_on_the_page(programme):
     colour = forest_of([Results.open(folder) for folder in programme]).chart.to_dict()["layer"][1]["encoding"]["color"]
     colours = dict(zip(colour["scale"]["domain"], colour["scale"]["range"], strict=True))
-    assert colours == {"▶ worse": BAD[0], "◀ better": GOOD[0]}
+    assert colours == {"▶ worse": BAD, "◀ better": GOOD}
 
 
 def test_numbers_of_a_programme_name_their_study(programme):
@@ -841,20 +829,6 @@ def test_the_layout_sees_a_table_above_one_of_a_lower_number(tmp_path):
         with typst_compiler(source.replace("#let apart = false", f"#let apart = {apart}"), tmp_path) as compiler:
             ordered.append(json.loads(compiler.query("<end>", field="value", one=True))["ordered"])
     assert ordered == [False, True]
-
-
-def test_captions_do_not_tell_what_to_do_on_the_page(monkeypatch):
-    from ablationlab.report.charts.theme import Figure, PageSentence
-    from ablationlab.report.paper import figures
-
-    svg = '<svg width="10" height="5"></svg>'
-    monkeypatch.setattr(figures, "column_svg", lambda *_: svg)
-    rings = PageSentence("Rings of the selected seeds.", printed="Rings of seeds.")
-    sentences = (rings, PageSentence("Point at a ring for its regime."), "", "Bars are intervals.")
-    drawn = Figure("tradeoff", "T", sentences, chart=None, data={})
-    (picture,) = figures._drawn([(figures.FOREST, drawn)], print)
-    assert drawn.caption == "Rings of the selected seeds. Point at a ring for its regime. Bars are intervals."
-    assert picture.caption == "Rings of seeds. Bars are intervals."
 
 
 def swept_chart(arms: list[str]):

@@ -59,11 +59,9 @@ def test_results_of_an_unknown_variant_metric_and_probe_are_analyzed_reported_an
     write_tables(results, tmp_path)
     assert any("charm" in path.read_text() for path in (tmp_path / "tables").glob("*.csv"))
     page = write_page(results, tmp_path).read_text()
-    assert 'data-metric="charm"' in page
-    assert "Level of charm" in page
+    assert ">charm<" in page
     assert write_paper(results, tmp_path).is_file()
     source = (tmp_path / "paper" / "paper.typ").read_text()
     assert "how charming it is" in source
     assert "Level of charm" in source
-    state = Live(tmp_path).state()
-    assert {row["variant"] for row in state["runs"]} == {"none", "halved"}
+    assert "halved" in Live(tmp_path).page()

@@ -20,13 +20,11 @@ from typing import Any
 import pytest
 
 from ablationlab.core.errors import AblationLabError
-from ablationlab.core.format import difference
 from ablationlab.records.results import Results
 from ablationlab.records.run import METRICS_HEADER, RunRecord, StepLine
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.charts.curves import curves
+from ablationlab.report.interim import interim_effects
 from ablationlab.report.live import Live
-from ablationlab.report.page.embed import vega_bundle
 from ablationlab.report.watch import Watcher
 from analysis.builder import build, calm, make_plan, outcome, study, write_run
 
@@ -87,33 +85,20 @@ def write_lines(folder: Path, run: str, losses: list[float]) -> None:
 def test_the_state_tells_progress_and_trouble(tmp_path: Path, serve: Callable[..., Watcher]):
     plan = running(tmp_path)
     server = serve(tmp_path)
-    status, headers, body = ask(server, "/data.json")
-    state = json.loads(body)
-    assert status == 200
-    assert headers["content-type"].startswith("application/json")
-    assert (state["ended"], state["total"], state["finished"]) == (2, 6, False)
-    assert state["share"] == pytest.approx((60 + 60 + 30) / 360)
-    texts = [one["text"] for one in state["warnings"]]
+    _, state = server.live.state()
+    assert (state.ended.text, state.finished) == ("2 of 6 runs ended", False)
+    assert state.share == pytest.approx((60 + 60 + 30) / 360)
+    texts = [warning.text for warning in state.warnings]
     assert any(f"{plan.runs[1].id} diverged at step 3" in text for text in texts)
-    assert any(f"{plan.runs[2].id}: loss spike at step 26" in text for text in texts)
-    assert any(f"{plan.runs[2].id} stopped at step 30 of 60" in text for text in texts)
-    again = json.loads(ask(server, f"/data.json?since={state['version']}")[2])
-    assert again == {"unchanged": True, "left": ""}
+    assert f"{plan.runs[2].id}: loss spike at step 26" in texts
+    assert f"{plan.runs[2].id} stopped at step 30 of 60" in texts
+    status, headers, body = ask(server, f"/data.json?since={state.version}")
+    assert (status, json.loads(body)["unchanged"]) == (200, True)
+    assert headers["content-type"].startswith("application/json")
     write_lines(tmp_path, plan.runs[2].id, calm(3)[:40])
-    moved = json.loads(ask(server, f"/data.json?since={state['version']}")[2])
-    assert next(run for run in moved["runs"] if run["id"] == plan.runs[2].id)["step"] == "40 / 60"
+    moved = json.loads(ask(server, f"/data.json?since={state.version}")[2])
+    assert not moved["unchanged"]
     assert moved["left"].endswith(("s", "min"))
-
-
-def test_charts_fill_their_places_side_by_side(
-    tmp_path: Path, serve: Callable[..., Watcher], visit: Callable[..., Any]
-):
-    running(tmp_path)
-    page = visit(serve(tmp_path).address, width=1280).page
-    drawn = "all => all.map(one => [one.getBoundingClientRect().width, Number(one.getAttribute('width'))])"
-    widths = page.eval_on_selector_all("#charts svg.marks", drawn)
-    assert len(widths) >= 2
-    assert all(shown == pytest.approx(made, abs=1) for shown, made in widths), widths  # not shrunk
 
 
 def test_the_page_follows_by_itself_and_says_it_is_no_inference(
@@ -123,16 +108,14 @@ def test_the_page_follows_by_itself_and_says_it_is_no_inference(
     server = serve(tmp_path)
     seen = visit(server.address, width=390, height=844)
     page = seen.page
-    assert "Interim results are not inference" in page.locator("#interim").inner_text()
+    assert "Interim, not inference" in page.locator("#interim").inner_text()
     assert "2 of 6 runs ended" in page.locator("#words").inner_text()
-    assert page.locator("#warnings .banner").count() == 3
-    assert page.locator("#charts svg.marks").count() >= 2
+    assert page.locator("#warnings li").count() == 3
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     for run in plan.runs:
         write_run(tmp_path, plan, run, outcome(run.variant, run.regime, run.seed), calm(run.seed))
-    page.wait_for_selector("#done:not([hidden])", timeout=30_000)
-    assert "6 of 6 runs ended" in page.locator("#words").inner_text()
-    assert page.locator("#interim").is_hidden()
+    page.get_by_text("6 of 6 runs ended").wait_for(timeout=30_000)
+    assert page.locator("#interim").count() == 0
     assert all(address.startswith((server.address, "data:")) for address in seen.asked)
     assert seen.said == []
 
@@ -151,86 +134,52 @@ def partly(folder: Path, pairs: int, diverged: int | None = None, **changes: Any
 
 def test_pairs_that_are_complete_are_described_and_not_tested(tmp_path: Path):
     partly(tmp_path, 3, diverged=2)
-    state = Live(tmp_path).state()
-    row = state["pairs"][0]
+    row = interim_effects(Results.open(tmp_path))[0]
     deltas = [
         outcome("layernorm", "default", seed)["validation_loss"] - outcome("none", "default", seed)["validation_loss"]
         for seed in (1, 3)
     ]
-    shown = difference(sum(deltas) / 2, min(deltas), max(deltas))
-    assert (row["metric"], row["role"], row["arms"]) == ("validation loss, nats/token", "primary", "layernorm − none")
-    assert (row["pairs"], row["lost"]) == ("2 of 5", "1")
-    assert (row["mean"], row["range"]) == (shown.delta, shown.range)
-    assert set(row) == {
-        "metric",
-        "role",
-        "better",
-        "regime",
-        "arms",
-        "pairs",
-        "lost",
-        "mean",
-        "range",
-    }  # no p, no interval
-    assert state["pairs_note"].startswith("The registered test is made once, when every run has ended.")
+    assert (row.metric, row.role, row.variant, row.reference) == ("validation_loss", "primary", "layernorm", "none")
+    assert (row.n.text, row.flags) == ("2 of 5", ("lost runs",))
+    assert row.estimate.value == pytest.approx(sum(deltas) / 2)
+    assert row.ticks == pytest.approx(deltas)
+    assert not any(slot.at for slot in row.slots())
+    assert row.answer is None
+    page = Live(tmp_path).page()
+    assert "2 of 5 pairs" in page
+    assert '<section id="when"' in page
+    assert ">better<" not in page
+    assert 'id="sure"' not in page
 
 
-def test_one_pair_has_no_range_and_half_a_pair_no_row(tmp_path: Path):
+def test_half_a_pair_has_no_value(tmp_path: Path):
     plan = partly(tmp_path, 1)
     first = plan.runs[2]
     write_run(tmp_path, plan, first, outcome(first.variant, first.regime, first.seed), calm(first.seed))
-    rows = Live(tmp_path).state()["pairs"]
-    assert {(row["pairs"], row["range"]) for row in rows} == {("1 of 5", "")}
+    assert {row.n.text for row in interim_effects(Results.open(tmp_path))} == {"1 of 5"}
     for run in plan.runs[:3]:
         if run.variant != "none":
             shutil.rmtree(tmp_path / "runs" / run.id)
-    assert Live(tmp_path).state()["pairs"] == []
+    (row,) = {row.n.text: row for row in interim_effects(Results.open(tmp_path))}.values()
+    assert (row.n.text, row.estimate.text, row.drawn) == ("0 of 5", "–", None)
 
 
 def test_metrics_that_are_compared_as_logarithms_differ_in_percent(tmp_path: Path):
     criteria = [{"metric": "perplexity", "role": "primary", "smallest_effect": 0.05}]
     partly(tmp_path, 3, criteria=criteria)
-    (row,) = Live(tmp_path).state()["pairs"]
+    (row,) = interim_effects(Results.open(tmp_path))
     logs = [
         outcome("layernorm", "default", seed)["validation_loss"] - outcome("none", "default", seed)["validation_loss"]
         for seed in (1, 2, 3)
     ]
-    assert row["metric"] == "perplexity, %"
-    assert row["mean"] == difference(sum(logs) / 3, min(logs), max(logs), log=True).delta
-
-
-@pytest.mark.parametrize("criteria", [[], [{"metric": "validation_loss", "role": "primary"}]])
-def test_a_test_is_called_registered_where_there_are_criteria(tmp_path: Path, criteria: list[dict[str, str]]):
-    partly(tmp_path, 2, criteria=criteria)
-    assert Live(tmp_path).state()["registered"] is bool(criteria)
-
-
-def test_a_study_with_looks_says_when_the_next_one_is(tmp_path: Path):
-    partly(tmp_path, 2, design={"looks": [3, 5]})
-    note = Live(tmp_path).state()["pairs_note"]
-    assert note.startswith("Look 1 of 2 comes when 3 seeds of every arm have ended; nothing is tested before.")
+    assert (row.name, row.unit) == ("perplexity", "%")
+    assert row.estimate.value == pytest.approx(sum(logs) / 3)
 
 
 def test_runs_that_have_ended_before_a_look_do_not_end_the_study(tmp_path: Path):
     partly(tmp_path, 3, design={"looks": [3, 5]})
-    state = Live(tmp_path).state()
-    assert (state["ended"], state["total"], state["finished"]) == (6, 6, False)
-
-
-def test_the_page_marks_complete_pairs_as_interim_until_every_run_has_ended(
-    tmp_path: Path, serve: Callable[..., Watcher], visit: Callable[..., Any]
-):
-    plan = partly(tmp_path, 3)
-    page = visit(serve(tmp_path).address, width=390, height=844).page
-    section = page.locator("#pairs-section")
-    assert section.locator(".badge").inner_text() == "interim"
-    assert "3 of 5" in section.inner_text()
-    assert "no verdict here" in section.inner_text()
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
-    for run in plan.runs:
-        write_run(tmp_path, plan, run, outcome(run.variant, run.regime, run.seed), calm(run.seed))
-    page.wait_for_selector("#done:not([hidden])", timeout=30_000)
-    assert section.is_hidden()
+    _, state = Live(tmp_path).state()
+    assert (state.ended.text, state.finished) == ("6 of 6 runs ended", False)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +193,8 @@ def test_the_page_marks_complete_pairs_as_interim_until_every_run_has_ended(
         "/..%2f..%2fetc/passwd",
         "/report.html/../plan.lock",
         "/report.html",
-        "/style.css/",
+        "/style.css",
+        "/live.js",
     ],
 )
 def test_nothing_but_its_own_addresses_is_served(tmp_path: Path, serve: Callable[..., Watcher], path: str):
@@ -263,12 +213,11 @@ def test_it_is_read_only(tmp_path: Path, serve: Callable[..., Watcher], method: 
 def test_head_has_no_body_and_every_answer_its_guards(tmp_path: Path, serve: Callable[..., Watcher]):
     build(tmp_path)
     server = serve(tmp_path)
-    for path in ("/", "/data.json", "/live.js", "/charts.js", "/style.css"):
+    for path in ("/", "/data.json"):
         status, headers, body = ask(server, path, "HEAD")
         assert (status, body) == (200, b"")
-        assert int(headers["content-length"]) > 100
-        assert headers["content-security-policy"].startswith("default-src 'none'")
-        assert "unsafe-eval" not in headers["content-security-policy"]
+        assert int(headers["content-length"]) > 30
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
         assert "access-control-allow-origin" not in headers
@@ -298,14 +247,14 @@ def test_a_foreign_name_is_refused(tmp_path: Path, serve: Callable[..., Watcher]
 def test_its_own_names_are_known(tmp_path: Path, serve: Callable[..., Watcher], host: str):
     build(tmp_path)
     server = serve(tmp_path)
-    assert ask(server, "/style.css", host=host.format(port=server.port))[0] == 200
+    assert ask(server, "/data.json", host=host.format(port=server.port))[0] == 200
 
 
 def test_asked_to_it_listens_wider_but_still_under_no_foreign_name(tmp_path: Path, serve: Callable[..., Watcher]):
     build(tmp_path)
     server = serve(tmp_path, "0.0.0.0")
-    assert ask(server, "/style.css", host=f"10.1.2.3:{server.port}")[0] == 200
-    assert ask(server, "/style.css", host=f"evil.example:{server.port}")[0] == 421
+    assert ask(server, "/data.json", host=f"10.1.2.3:{server.port}")[0] == 200
+    assert ask(server, "/data.json", host=f"evil.example:{server.port}")[0] == 421
 
 
 def test_an_address_that_is_none_is_a_bad_request(tmp_path: Path, serve: Callable[..., Watcher], capfd):
@@ -331,13 +280,13 @@ def test_a_client_that_dribbles_or_does_not_read_gives_its_thread_back(
     monkeypatch.setattr("ablationlab.report.watch.REQUEST_SECONDS", 0.3)
     build(tmp_path)
     server = serve(tmp_path)
-    assert len(vega_bundle()) > 500_000  # more than the buffers of a socket hold
+    (tmp_path / "report.html").write_text("x" * 3_000_000)  # more than the buffers of a socket hold
     before, most = threading.active_count(), 0
     dribbling = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     deaf = socket.socket()
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     deaf.connect(("127.0.0.1", server.port))
-    deaf.sendall(f"GET /vega.js HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+    deaf.sendall(f"GET /report.html HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
     with dribbling, deaf:
         for _ in range(2_000):
             with suppress(OSError):  # the server has hung up
@@ -360,13 +309,12 @@ def test_the_report_is_served_once_it_is_there(tmp_path: Path, serve: Callable[.
 def test_a_folder_without_a_plan_yet_is_waited_for(tmp_path: Path, serve: Callable[..., Watcher]):
     server = serve(tmp_path)
     (tmp_path / ".gitignore").touch()
-    waiting = f"Waiting for {tmp_path / 'plan.lock'}, which `ablationlab run` writes when the study begins."
-    assert json.loads(ask(server, "/data.json")[2])["waiting"] == waiting
+    waiting = f"Waiting for {tmp_path}/plan.lock"
+    assert waiting in ask(server, "/")[2].decode()
     (tmp_path / "calibration").mkdir()
-    calibrating = f"{waiting} Its regimes are calibrated, or its rates swept, first."
-    assert json.loads(ask(server, "/data.json")[2])["waiting"] == calibrating
+    assert f"{waiting}; calibration or sweep has begun" in ask(server, "/")[2].decode()
     build(tmp_path)
-    assert json.loads(ask(server, "/data.json")[2])["finished"] is True
+    assert server.live.state()[1].finished
 
 
 def test_mistakes_are_named(tmp_path: Path, serve: Callable[..., Watcher]):
@@ -432,30 +380,19 @@ def test_event_files_hold_the_records(tmp_path: Path):
 def test_what_has_not_changed_is_neither_read_nor_sent_again_and_what_has_is(tmp_path: Path, monkeypatch):
     build(tmp_path, study(seeds=[1, 2, 3]))
     live = Live(tmp_path)
-    version = live.state()["version"]
+    version = live.state()[1].version
     read = []
     monkeypatch.setattr(RunRecord, "read", lambda path: read.append(path))
-    assert live.state(version).keys() == {"unchanged", "left"}
+    assert live.asked(version)["unchanged"]
     assert read == []
     monkeypatch.undo()
     (tmp_path / "runs" / "default-none-s1" / "metrics.jsonl").write_text("garbage")
-    state = live.state(version)
-    assert any("default-none-s1/metrics.jsonl" in warning["text"] for warning in state["warnings"])
+    live.state()
+    assert "default-none-s1/metrics.jsonl" in live.page()
 
 
-def test_of_very_many_runs_those_in_trouble_are_listed_first(tmp_path: Path, monkeypatch):
-    build(tmp_path, study(seeds=list(range(1, 7))), outcomes=lambda v, r, s: None if s == 6 else outcome(v, r, s))
-    monkeypatch.setattr("ablationlab.report.live.MOST_ROWS", 5)
-    state = Live(tmp_path).state()
-    assert len(state["runs"]) == 5
-    assert {"default-none-s6", "default-layernorm-s6"} <= {row["id"] for row in state["runs"]}
-    assert state["listed"].startswith("5 of 12 runs are listed")
-
-
-def test_charts_of_very_many_runs_draw_the_same_first_seeds_of_every_arm(tmp_path: Path, monkeypatch):
-    build(tmp_path, study(seeds=list(range(1, 31))))
-    monkeypatch.setattr("ablationlab.report.charts.theme.MOST_DRAWN", 24)
-    (loss, *_) = curves(Results.open(tmp_path))
-    drawn = {(row["variant"], row["seed"]) for row in next(iter(loss.data.values()))}
-    assert drawn == {(arm, str(seed)) for arm in ("none", "layernorm") for seed in range(1, 13)}
-    assert "The first 12 of 30 seeds are drawn." in loss.caption
+def test_of_very_many_warnings_the_rest_is_counted(tmp_path: Path, monkeypatch):
+    build(tmp_path, study(seeds=list(range(1, 7))), outcomes=lambda v, r, s: None)
+    monkeypatch.setattr("ablationlab.report.live.MOST_WARNINGS", 5)
+    _, state = Live(tmp_path).state()
+    assert [warning.text for warning in state.warnings][5:] == ["+ 7"]

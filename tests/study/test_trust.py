@@ -17,7 +17,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import Study, UsedCode
 from ablationlab.records.storage import ResultsFolder, inside
 from ablationlab.report.make import make_report
-from ablationlab.report.page.design import configuration
+from ablationlab.report.page.rest import configuration
 from ablationlab.study import trust
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.trust import carried_code, remember, require_trust, task_code

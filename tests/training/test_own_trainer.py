@@ -626,10 +626,9 @@ def test_looks_stop_a_study_and_extend_adds_seeds_that_its_page_and_show_have(tm
     shown = " ".join(str(part) for part in run_view(results, results.run(run_folder(tmp_path, "fast-s1").name), 80))
     assert "finished, step 3 of 12" in shown
     assert "trained by {python}" in shown
-    html = page_html(results, tmp_path)
-    assert "By the trainer&#39;s own report, both runs of every pair have equal steps." in html
-    assert "Not known to be equal: tokens, FLOPs." in html
-    assert "What one run of each arm costs" not in html
+    html = page_html(results)
+    assert "reported by the trainer" in html
+    assert "not checked" in html
 
 
 def test_every_run_gets_a_gpu_that_no_other_run_has(tmp_path, monkeypatch):

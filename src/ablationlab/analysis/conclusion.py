@@ -9,12 +9,15 @@ from typing import Any
 
 from ablationlab.analysis.comparisons import RESAMPLES, compare_all
 from ablationlab.analysis.dataset import Dataset
+from ablationlab.analysis.diagnostics import metric_diagnostics
 from ablationlab.analysis.interactions import interactions, with_simple_effects
 from ablationlab.analysis.looks import look_result
+from ablationlab.analysis.medians import with_median
 from ablationlab.analysis.stability import stability
 from ablationlab.analysis.study_power import power_of, with_seeds_to_keep
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.analysis import Analysis
+from ablationlab.records.courses import COURSES, Courses
 from ablationlab.records.results import Results
 from ablationlab.records.seal import AlteredError
 from ablationlab.records.settings import SWEEP, TUNED
@@ -43,13 +46,15 @@ def analyze(dataset: Dataset) -> Analysis:
         hypotheses=dataset.hypotheses,
         metrics={name: metric for name, metric in dataset.metrics.items() if name in used},
         resamples=RESAMPLES,
-        comparisons=tuple(c if dataset.brief else with_seeds_to_keep(c) for c in comparisons),
+        comparisons=tuple(c if dataset.brief else with_median(with_seeds_to_keep(c)) for c in comparisons),
         families=tuple(families),
         stability=stability(dataset, comparisons),
         sweep=dataset.sweep.model_copy(update={"comparisons": swept}) if dataset.sweep is not None else None,
         interactions=with_simple_effects(interactions(dataset), comparisons, dataset.baseline),
         readings=dataset.readings,
         noise=dataset.noise,
+        fair=dataset.fair,
+        about=dict(dataset.about),
         power=() if dataset.brief else power_of(comparisons, dataset),
         ledger=dataset.ledger,
         deviations=dataset.deviations,
@@ -66,16 +71,19 @@ def analyze(dataset: Dataset) -> Analysis:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a dataset gives: its comparisons, the verdict of the rules, and the curves of a user's table."""
+    """What a dataset gives: its comparisons, the verdict of the rules, the course of its runs, and a table's curves."""
 
     analysis: Analysis
     verdict: Verdict
+    courses: Courses | None = None
     curves: tuple[TableRun, ...] = ()
 
     def write(self, folder: Path) -> None:
         """A user's table brings its curves, which no run's folder has."""
         self.analysis.replace(folder / "analysis.json")
         self.verdict.replace(folder / "verdict.json")
+        if self.courses is not None:
+            self.courses.replace(folder / COURSES)
         if self.analysis.source == "table":
             write_table_curves(self.curves, folder)
 
@@ -83,7 +91,12 @@ class Conclusion:
 def conclude(dataset: Dataset) -> Conclusion:
     """Analyze and decide; writes nothing."""
     analysis = analyze(dataset)
-    return Conclusion(analysis, decide(analysis), dataset.curves)
+    courses = Courses(
+        analysis_hash=analysis.seal,
+        curves=dataset.loss_curves,
+        diagnostics=dataset.diagnostics or metric_diagnostics(analysis),
+    )
+    return Conclusion(analysis, decide(analysis), courses, dataset.curves)
 
 
 def decided_again(results: Results) -> Results:

@@ -24,6 +24,8 @@ from ablationlab.records.analysis import (
     Seed,
     SweepAnalysis,
 )
+from ablationlab.records.courses import Diagnostic, LossCurves
+from ablationlab.records.fairness import FairCondition
 from ablationlab.records.metrics import Metric
 from ablationlab.records.settings import (
     DEFAULT_REGIME,
@@ -139,6 +141,10 @@ class Dataset:
     crossing: Crossing | None = None
     readings: Readings | None = None
     noise: tuple[NoiseSources, ...] = ()
+    loss_curves: LossCurves | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    fair: tuple[FairCondition, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
     sensitivity: Mapping[tuple[str, ComparedTask | None, str], Sensitivity] = field(default_factory=dict)
     evaluation: EvaluationAnalysis | None = None
     averaged: Mapping[tuple[str, str], tuple[ComparedTask, ...]] = field(default_factory=dict)

@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ablationlab.analysis.courses import courses_of
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Values
+from ablationlab.analysis.diagnostics import probe_diagnostics
 from ablationlab.analysis.evaluation import Evaluated, read_evaluations, values_of, with_evaluation
+from ablationlab.analysis.fairness import conditions
 from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.noise import noise_sources
 from ablationlab.analysis.readings import readings
@@ -78,6 +81,13 @@ def read_results(
     values = _values(own, by_id, names) | (sweep.values if sweep is not None else {})
     if evaluated:
         values |= values_of(own, evaluated, _endings(own, by_id))
+    checks = _ledger(plan, done, checked)
+    at_own_rates = () if sweep is None else tuple(by_id[run.run] for run in sweep.runs if run.run in by_id)
+    other_curves = readings(plan, done, at_own_rates)
+    deviations = tuple(_deviations(plan, results, done, study_file, evaluated))
+    in_tokens = [name for name in study.variants if _comparable(plan, name)]
+    seen = (*stable, *(sweep.runs if sweep is not None else ()))
+    deciding = dict.fromkeys(c.regime for c in study.criteria if c.role == "primary" and c.regime is not None)
     dataset = Dataset(
         name=study.name,
         question=study.question,
@@ -96,17 +106,28 @@ def read_results(
         values=values,
         tie_breakers=study.tie_breakers,
         stability=study.stability,
-        runs=(*stable, *(sweep.runs if sweep is not None else ())),
-        ledger=_ledger(plan, done, checked),
+        runs=seen,
+        ledger=checks,
         budget_unknown=_budget_unknown(plan, done),
         reused=_reused_in(plan),
         again=tuple(name for name, table in study.tables.items() if table.empty and name != study.baseline),
-        deviations=tuple(_deviations(plan, results, done, study_file, evaluated)),
+        deviations=deviations,
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
         noise=noise_sources(study, plan, by_id, names),
         crossing=crossing_of(study),
-        readings=readings(plan, done),
+        readings=other_curves,
+        loss_curves=courses_of(seen, by_id, study.baseline, in_tokens),
+        diagnostics=probe_diagnostics(
+            (*deciding, *study.regime_names()),
+            seen,
+            {name: ended.run for name, ended in by_id.items()},
+            plan.probes,
+            study.baseline,
+            in_tokens,
+        ),
+        fair=conditions(plan, checks, sweep.part if sweep is not None else None, other_curves, deviations),
+        about={name: plan.variants[name].about for name in study.variants if plan.variants[name].about},
         added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
         design=study.design,
         look=look,
@@ -208,18 +229,19 @@ def _check_arms(plan: Plan, results: Results, done: Sequence[EndedRun], contrast
 def _values(own: Plan, done: Mapping[str, EndedRun], names: Sequence[str]) -> Values:
     """Every metric of the study's own cells; runs of a sweep beside them are not compared here."""
 
-    def tokenizer(variant: str) -> str:
-        return "" if own.lab_corpus is None else own.corpus_of(variant).tokenizer
-
     values: Values = {}
     for planned in own.runs:
         for name in names:
             cell = values.setdefault(Arm(name, None, planned.regime, planned.variant), {})
-            other = tokenizer(planned.variant) != tokenizer(own.study.baseline)
-            comparable = not other or across_tokenizers(own.metrics[name])
+            comparable = _comparable(own, planned.variant) or across_tokenizers(own.metrics[name])
             value = value_of(done.get(planned.id), name)
             cell[planned.seed] = value if comparable else Absent(Absence.OTHER_TOKENIZER)
     return values
+
+
+def _comparable(plan: Plan, variant: str) -> bool:
+    """Whether it cuts its text into the baseline's tokens."""
+    return plan.lab_corpus is None or plan.corpus_of(variant).tokenizer == plan.corpus_of(plan.study.baseline).tokenizer
 
 
 def _endings(plan: Plan, done: Mapping[str, EndedRun]) -> dict[str, Absent]:

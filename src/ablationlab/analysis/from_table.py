@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import JsonValue
 
+from ablationlab.analysis.courses import table_courses
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, value_or_absent, with_macro
 from ablationlab.analysis.table_targets import steps_to_target, without_copies
 from ablationlab.analysis.trackers import (
@@ -291,6 +292,7 @@ def _dataset(
         task = None if row.task is None else ComparedTask(row.task)
         values.setdefault(Arm(row.metric, task, row.regime, row.variant), {})[seed_of[row.seed]] = row.value
     _fill_runs(values, rows, seed_of, options.baseline, primary)
+    tables = _curves(rows)
     content = sorted([*map(str, row.key), _stated(row.value)] for row in rows)
     return Dataset(
         name=name,
@@ -315,7 +317,8 @@ def _dataset(
         stability=Stability(failures=("unstable",)),
         runs=_runs(rows, primary, seed_of),
         unpaired=options.unpaired,
-        curves=_curves(rows),
+        curves=tables,
+        loss_curves=table_courses(tables, primary, options.baseline, tuple(variants), unpaired=options.unpaired),
         budget_unknown=budget_unknown,
     )
 

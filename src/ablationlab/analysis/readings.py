@@ -16,6 +16,7 @@ import numpy as np
 from ablationlab.analysis.stability import EndedRun
 from ablationlab.records.analysis import CurveReading, ReadingGap, ReadingKind, Readings, SeedValue
 from ablationlab.records.plan import Plan
+from ablationlab.records.settings import TUNED
 from ablationlab.stats import paired_t_interval
 from ablationlab.stats.curves import LossCurve, at_equal_cost, at_equal_loss
 
@@ -23,13 +24,18 @@ LEVEL: Final = 0.95
 CurveName = Literal["curve_loss", "loss"]
 
 
-def readings(plan: Plan, done: Sequence[EndedRun]) -> Readings | None:
-    """Of every variant in every regime; None where no two runs have curves."""
+def readings(plan: Plan, done: Sequence[EndedRun], tuned: Sequence[EndedRun] = ()) -> Readings | None:
+    """Of every variant in every regime, and of the arms at their own chosen rates; None where no two runs have curves."""
     runs = {
         (ended.record.variant, ended.record.regime, ended.record.seed): ended
         for ended in done
         if ended.run.planned.role == "compared" and ended.result.status == "finished"
     }
+    runs |= {
+        (ended.record.variant, TUNED, ended.record.seed): ended for ended in tuned if ended.result.status == "finished"
+    }
+    regimes = dict.fromkeys(plan.study.regime_names(), plan.study.seeds)
+    regimes |= {TUNED: plan.study.judging_seeds()} if tuned else {}
     curve = _curve_name(runs.values())
     if curve is None:
         return None
@@ -38,8 +44,8 @@ def readings(plan: Plan, done: Sequence[EndedRun]) -> Readings | None:
     kinds: list[ReadingKind] = [kind for kind in ("tokens", "flops", "time") if kind != match]
     timed = _timed_together(runs.values())
     parts = [
-        _reading(plan, kind, variant, regime, runs, timed)
-        for regime in plan.study.regime_names()
+        _reading(plan, kind, variant, regime, seeds, runs, timed)
+        for regime, seeds in regimes.items()
         for variant in plan.study.variants
         if variant != baseline
         for kind in (*kinds, "efficiency")
@@ -68,8 +74,10 @@ def _timed_together(runs: Iterable[EndedRun]) -> bool:
     return len(groups) == 1 and None not in groups
 
 
-def _reading(plan: Plan, kind: ReadingKind, variant: str, regime: str, runs: Runs, timed: bool) -> CurveReading:
-    baseline, seeds = plan.study.baseline, plan.study.seeds
+def _reading(
+    plan: Plan, kind: ReadingKind, variant: str, regime: str, seeds: Sequence[int], runs: Runs, timed: bool
+) -> CurveReading:
+    baseline = plan.study.baseline
     pairs = {
         seed: (runs[variant, regime, seed], runs[baseline, regime, seed])
         for seed in seeds

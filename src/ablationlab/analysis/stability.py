@@ -34,7 +34,7 @@ from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats._common import complement
 from ablationlab.stats.failures import failure_bound, paired_survival, pairs_without_failure, survival_curve
 from ablationlab.stats.gains import fisher_p, independent_gain, stability_gain
-from ablationlab.stats.results import Caveat, CaveatCode
+from ablationlab.stats.results import Caveat, CaveatCode, CurveMeasures
 from ablationlab.stats.sequential import Looks
 from ablationlab.stats.spikes import ended_worse
 
@@ -130,10 +130,26 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         initial_loss=initial,
         divergence=run.result.divergence if run is not None else None,
         steps=planned.steps,
+        failed_at=None if course is None else _failed_at(reason, run, course),
         measures={}
         if course is None
         else {name: course.measure(name) for name in CURVE_MEASURES if name != "spike_score"},
     )
+
+
+def _failed_at(reason: Instability, run: EndedRun | None, course: CurveMeasures) -> int | None:
+    """The step of an unstable run's divergence, else of its largest spike; of one that never spiked, where it last rose
+    above its start."""
+    if run is None or reason not in UNSTABLE:
+        return None
+    if reason == Instability.DIVERGED:
+        return None if run.result.divergence is None else run.result.divergence.step
+    if course.spike_step is not None or course.curve is None or course.initial_loss is None:
+        return course.spike_step
+    below = [
+        step for step, loss in zip(course.curve.steps, course.curve.losses, strict=True) if loss <= course.initial_loss
+    ]
+    return next((step for step in course.curve.steps if not below or step > below[-1]), None)
 
 
 def measured_names(done: Sequence[EndedRun]) -> list[str]:

@@ -13,6 +13,7 @@ from ablationlab.analysis.stages import found_by_stages
 from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.core.format import count
 from ablationlab.records.analysis import Analysis
+from ablationlab.records.courses import COURSES
 from ablationlab.records.energy import ENERGY
 from ablationlab.records.evaluation import Suite
 from ablationlab.records.plan import AMENDMENTS, CALIBRATION, LOOKS, PLACES, REUSED, Deposit, Plan
@@ -36,6 +37,7 @@ _OWN = frozenset(
             ENERGY,
             REPLICATION,
             TABLE_CURVES,
+            COURSES,
             "analysis.json",
             "verdict.json",
             "validation.json",
@@ -362,6 +364,11 @@ def _conclusions(results: Results) -> Iterator[Link]:
         yield _damaged("verdict.json", damage["verdict.json"].text)
     else:
         yield Link("verdict.json", "holds", "decided-again", {"hash": verdict.seal})
+    if COURSES in damage:
+        yield _damaged(COURSES, damage[COURSES].text)
+    elif os.path.lexists(results.folder / COURSES):
+        fits = results.courses is not None
+        yield Link(COURSES, "holds" if fits else "differs", "names-analysis" if fits else "other-analysis")
     for name in _NAMING:
         yield _naming(results.folder / name, name, (analysis.seal, verdict.seal))
 

@@ -11,7 +11,6 @@ from ablationlab.analysis.stability import diverged
 from ablationlab.core.format import (
     Difference,
     count,
-    count_word,
     counted,
     difference,
     level,
@@ -32,8 +31,6 @@ from ablationlab.records.analysis import (
     Comparison,
     Deviation,
     DeviationCode,
-    EvaluationNote,
-    EvaluationNoteCode,
     Failure,
     Instability,
     Interactions,
@@ -441,27 +438,6 @@ def _scored_otherwise(scored: Mapping[str, Any]) -> str:
     return f"{tasks}: on {items} items in {scored['runs']} of {scored['of']} runs, where {cap} were planned"
 
 
-_EVALUATION_NOTES: Final[Mapping[EvaluationNoteCode, str]] = {
-    EvaluationNoteCode.OTHER_CONDITIONS: "evaluated in another way than the others, and not used: {runs:list}",
-    EvaluationNoteCode.UNSPELLABLE: "{task} was not asked as {templates:list}: the vocabulary seems to lack the characters",
-    EvaluationNoteCode.NOT_PLANNED: ("scored in addition to the plan: exploratory, and in no mean over tasks: {tasks}"),
-    EvaluationNoteCode.OPENED_BY_HARNESS: (
-        "the plan names {groups:list}, which the harness expands: its tasks ({tasks:list}) are all taken as planned"
-    ),
-    EvaluationNoteCode.NOT_IN_ITEMS: "not in the item-level statistics ({why}): {runs:list}",
-}
-
-
-def evaluation_note(known: EvaluationNote) -> str:
-    """Something to know about the scores of tasks."""
-    details: dict[str, Any] = dict(known.details)
-    if known.code == EvaluationNoteCode.NOT_PLANNED:
-        details["tasks"] = "; ".join(details["tasks"])  # a task's label may hold a comma
-    if known.code == EvaluationNoteCode.NOT_IN_ITEMS:
-        details["why"] = absence(Absent(Absence(details["reason"]), known.details))
-    return filled(_EVALUATION_NOTES[known.code], details)
-
-
 def effect_intervals(crossed: Interactions) -> str:
     """What the intervals of the effects are, beside p-values that are adjusted."""
     levels = " or ".join(sorted({level(contrast.level) for contrast in crossed.contrasts}))
@@ -498,17 +474,6 @@ def difference_of(comparison: Comparison) -> Difference:
         return difference(None, unit=comparison.unit)
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     return difference(comparison.estimate, low, high, log=comparison.transform == "log", unit=comparison.unit)
-
-
-def no_spread(comparison: Comparison) -> str:
-    """``all four differences of big in error equal −0.0978``; nothing where differences vary, or are too few to tell."""
-    interval = comparison.main_interval
-    if interval is None or interval.status != "degenerate" or comparison.delta is None:
-        return ""
-    if comparison.design == "unpaired":
-        return f"neither the runs of {comparison.variant} nor those of {comparison.reference} vary in {name_of(comparison)}"
-    differences = f"all {count_word(comparison.n)} differences of {comparison.variant} in {name_of(comparison)}"
-    return f"{differences} equal {difference_of(comparison).text}"
 
 
 def pair_difference(comparison: Comparison, delta: float) -> str:
@@ -770,22 +735,6 @@ def gain_intervals(gains: Sequence[StabilityGain], *, mark: str = "†:") -> str
 
 
 # --- small parts ----------------------------------------------------------------------------------------------
-
-#: What keeps a registration from holding.
-_BROKEN: Final[Mapping[DeviationCode, str]] = {
-    DeviationCode.TAMPERED_PLAN: "plan.lock was changed after it was sealed",
-    DeviationCode.ALTERED_RECORDS: "records are not as they were sealed (see the deviations)",
-    DeviationCode.NOT_A_LOOK: "this is not a planned look",
-    DeviationCode.EXTENDED: "seeds were added that no design had planned",
-}
-
-
-def why_not_registered(analysis: Analysis) -> str:
-    """Why criteria that a plan registered do not count as such, in clauses; nothing where they do, or none were."""
-    codes = {deviation.code for deviation in analysis.deviations}
-    return (
-        "" if DeviationCode.NO_CRITERIA in codes else " and ".join(_BROKEN[code] for code in _BROKEN if code in codes)
-    )
 
 
 def _span(ordered: Sequence[str]) -> str:

@@ -261,20 +261,27 @@ def open_(
     *,
     part: Annotated[Literal["page", "paper"], Parameter(help="What to open.")] = "page",
 ) -> int:
-    """Open the page of a study in a browser, or print its path if there is no browser."""
+    """Open the page of a study in a browser, or print its path if there is no browser.
+
+    RESULTS may also be an archive of records, as docs/gallery has them. A page that is not there is written first.
+    """
     import webbrowser
 
     from ablationlab.records.results import Results
     from ablationlab.study.places import find_results
 
+    printer = Printer()
     folder = find_results(results)
     path = folder / ("report.html" if part == "page" else "paper.pdf")
     if not path.exists():
         if not folder.is_dir():
             raise AblationLabError(f"{folder}: no such folder")
         Results.open(folder)  # or it says what the folder lacks
-        raise AblationLabError(f"{folder}: no {path.name}; write it with: ablationlab report {folder}")
-    printer = Printer()
+        if part == "paper":
+            raise AblationLabError(f"{folder}: no {path.name}; write it with: ablationlab report {folder}")
+        from ablationlab.report.make import make_report
+
+        make_report(folder, parts=("page",), say=printer.text)
     try:
         opened = webbrowser.open(real_path(path).as_uri())
     except (webbrowser.Error, OSError):

@@ -25,7 +25,7 @@ def report(
     *,
     out: Annotated[Path | None, Parameter(help="Where the report goes. Default: RESULTS.")] = None,
     only: Annotated[
-        tuple[Literal["page", "figures", "tables", "paper"], ...],
+        tuple[Literal["page", "forest", "figures", "tables", "paper"], ...],
         Parameter(negative="", consume_multiple=False, help="Just this part; may be repeated. Default: all of them."),
     ] = (),
     tensorboard: Annotated[
@@ -33,6 +33,8 @@ def report(
     ] = None,
 ) -> int:
     """Turn records, analysis and verdict into report.html, figures, tables and paper.pdf. Offline, without torch.
+
+    `--only forest` writes the answer as figures/forest.svg and .png, and both for a dark ground.
 
     If the analysis is missing or does not match the records, it is regenerated first. An unfinished study gives a report
     marked as interim. Exit code 1 if files of the study are damaged, or if a part that you ask for cannot be written.

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, JsonValue
 
 from ablationlab.core.format import several
+from ablationlab.records.fairness import FairCondition
 from ablationlab.records.metrics import Direction, Metric
 from ablationlab.records.plan import LookResult
 from ablationlab.records.run import Divergence
@@ -269,6 +270,7 @@ class Comparison(StoredValue):
     ] = ()  # SDs of the other arms' costs, far-out runs left out, where variances are shared
     outcome: Outcome
     deciding: Interval | None = None  # agrees with p_adjusted: `stats.families`; null where nothing was tested
+    median_interval: Interval | None = None  # of the median of pairs, lost runs counted, where `told_by` is it
     shares_test_of: str | None = None  # the comparison whose p and outcome these are, of a metric it is a function of
     smallest_effect: float | None
     margin: float | None
@@ -574,6 +576,7 @@ class RunStability(StoredValue):
     initial_loss: float | None = None
     divergence: Divergence | None = None
     steps: int | None = None  # of its budget
+    failed_at: int | None = None  # an unstable run: its divergence, else its largest spike, else where it stays worse
     measures: dict[str, float | None] = Field(default_factory=dict)
 
     @property
@@ -1006,10 +1009,10 @@ class NoiseSources(StoredValue):
 
 
 class Analysis(SealedRecord):
-    """analysis.json."""
+    """analysis.json. *about*: what each variant is, in the study's words."""
 
     KIND: ClassVar[str] = "analysis"
-    VERSION: ClassVar[int] = 9
+    VERSION: ClassVar[int] = 10
     MEND: ClassVar[str] = "`ablationlab analyze` writes it again"
     study: str
     question: str
@@ -1033,6 +1036,8 @@ class Analysis(SealedRecord):
     interactions: Interactions | None = None
     readings: Readings | None = None
     noise: tuple[NoiseSources, ...] = ()
+    fair: tuple[FairCondition, ...] = ()
+    about: dict[str, str] = Field(default_factory=dict)
     power: tuple[Power, ...]
     ledger: LedgerCheck | None
     deviations: tuple[Deviation, ...]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -196,6 +197,14 @@ def to_parquet(run_id: str, lines: Sequence[ProbeLine]) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), sink, compression="zstd")
     return sink.getvalue()
+
+
+def depth_of(group: str | None) -> int | None:
+    """The depth that a group stands for: 0 for what enters block 1, n after block n; None for any other group."""
+    if group == "input":
+        return 0
+    block = re.fullmatch(r"block-(\d+)", group or "")
+    return int(block[1]) if block else None
 
 
 class ProbeTable(NamedTuple):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ablationlab.records.analysis import Analysis, Comparison, LedgerInput, Seed
+    from ablationlab.records.courses import Courses
     from ablationlab.records.energy import Energy
     from ablationlab.records.replication import Replication
     from ablationlab.records.run import FloatArray
@@ -448,6 +449,15 @@ class Results:
         from ablationlab.records.verdict import Verdict
 
         return self.reader.read(self.folder / "verdict.json", Verdict.read)
+
+    @cached_property
+    def courses(self) -> Courses | None:
+        """courses.json, of the analysis at hand."""
+        from ablationlab.records.courses import COURSES, Courses
+
+        found = self.reader.read(self.folder / COURSES, Courses.read)
+        known = found is not None and self.analysis is not None and found.analysis_hash == self.analysis.seal
+        return found if known else None
 
     @cached_property
     def table_runs(self) -> tuple[TableRun, ...]:

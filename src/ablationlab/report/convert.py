@@ -5,20 +5,17 @@ memory is short: what was not made is then a note, and the rest of the report is
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ablationlab.core.errors import StorageError, WorkerDied
+from ablationlab.core.errors import WorkerDied
 from ablationlab.core.processes import Pool, WorkerError
-from ablationlab.data.sources import cache_folder
 from ablationlab.records.storage import replace
 from ablationlab.report import fonts
 
@@ -64,21 +61,10 @@ def svg_of(spec: Mapping[str, Any]) -> str:
     return str(_drawn("svg", spec))
 
 
-def javascript(snippet: str) -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the wheel that also draws the figures.
-
-    It takes three seconds to bundle, so it is kept in the cache, behind its hash, by the version of the wheel.
-    """
-    key = hashlib.sha256(f"{version('vl-convert-python')}\n{snippet}".encode()).hexdigest()[:16]
-    path = cache_folder() / "javascript" / f"vega-{key}.js"
-    with suppress(OSError, ValueError):
-        digest, _, kept = path.read_bytes().partition(b"\n")
-        if hashlib.sha256(kept).hexdigest().encode() == digest:
-            return kept.decode()
-    bundle = str(_drawn("bundle", snippet))
-    with suppress(OSError, StorageError):  # a cache that cannot be written costs time alone
-        replace(path, f"{hashlib.sha256(bundle.encode()).hexdigest()}\n{bundle}".encode())
-    return bundle
+def png_of(svg: str) -> bytes:
+    """A picture as pixels, twice as many as it has points."""
+    made: bytes = _drawn("png", svg)
+    return made
 
 
 @contextmanager
@@ -149,7 +135,7 @@ def _converter() -> Callable[..., Any]:
 
     functions: dict[str, Callable[..., Any]] = {
         "svg": svg,
-        "bundle": lambda snippet: vl_convert.javascript_bundle(snippet=snippet),
+        "png": lambda picture: vl_convert.svg_to_png(picture, scale=2),
         "files": files,
         "paper": make_paper,
     }

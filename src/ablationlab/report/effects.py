@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ablationlab.core.format import DASH, Difference, count, difference, level, number, p_value, setting
+from ablationlab.core.format import DASH, Difference, amount, count, difference, level, number, p_value, setting
 from ablationlab.records.analysis import Analysis, Comparison, Power
 from ablationlab.records.metrics import Metric, metric_name
 from ablationlab.records.verdict import FAILURES, Answer, Guard, Standing, VariantVerdict, Verdict
@@ -19,6 +19,8 @@ from ablationlab.report.slots import NOTHING, Scale, Slot
 
 #: Why an effect may have no interval: a few runs make its means; runs are lost.
 MEDIANS, LOST = "medians", "lost runs"
+#: A value as large has a prefix.
+_MANY: Final = 1e5
 #: Beyond ten times the seeds at hand.
 TOO_CLOSE: Final = "too close"
 
@@ -36,10 +38,10 @@ class GuardState:
 class Effect:
     """One comparison: variant - reference on one metric in one regime.
 
-    *baseline*: the reference's own value. *drawn*: (estimate, low, high) as costs, positive is worse; *ticks*: the cost on
-    each seed; *smallest*: the smallest effect on that scale. *word*: the answer where the rules gave one, else the outcome of
-    the test. *seeds*: those that would decide it. *failed*: unstable runs of the reference and of the variant, of
-    as many *pairs* of runs, where any is.
+    *baseline*: the reference's own value, *value*: the variant's. *drawn*: (estimate, low, high) as costs, positive is
+    worse; *ticks*: the cost on each seed; *smallest*: the smallest effect on that scale, *margin*: the registered one.
+    *word*: the answer where the rules gave one, else the outcome of the test. *seeds*: those that would decide it. *failed*:
+    unstable runs of the reference and of the variant, of as many *pairs* of runs, where any is.
     """
 
     id: str
@@ -58,6 +60,7 @@ class Effect:
     p: Slot = NOTHING
     n: Slot = NOTHING
     baseline: Slot = NOTHING
+    value: Slot = NOTHING
     word: Slot = NOTHING
     answer: Answer | None = None
     advice: Slot = NOTHING
@@ -73,6 +76,7 @@ class Effect:
     drawn: tuple[float, float | None, float | None] | None = None
     ticks: tuple[float, ...] = ()
     smallest: float | None = None
+    margin: float | None = None
 
     @property
     def interval(self) -> str:
@@ -83,7 +87,8 @@ class Effect:
 
     def slots(self) -> list[Slot]:
         """Everything that it prints."""
-        own = [self.estimate, self.low, self.high, self.level, self.p, self.n, self.baseline, self.word, self.advice]
+        own = [self.estimate, self.low, self.high, self.level, self.p, self.n, self.baseline, self.value, self.word]
+        own.append(self.advice)
         own += [self.seeds, self.pairs, *self.far_out, *(guard.seeds for guard in self.guards), *(self.failed or ())]
         return [slot for slot in (*own, *(slot for pair in self.without for slot in pair)) if slot.at]
 
@@ -120,7 +125,7 @@ def answers_of(
 def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, VariantVerdict] | None) -> Effect:
     at = f"analysis.json#/comparisons/{place}"
     shown, low, high, estimate_at, interval_at = _shown(it)
-    medians, interval = it.told_by_medians, it.main_interval
+    interval = it.median_interval if it.told_by_medians else it.main_interval
     found = Effect(
         id=it.id,
         metric=it.metric,
@@ -131,7 +136,7 @@ def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, V
         regime=it.regime,
         role=it.role or "",
         label=it.label,
-        estimate=_slot(shown.delta, f"{at}/{estimate_at}", it.delta_median if medians else it.estimate, shown),
+        estimate=_slot(shown.delta, f"{at}/{estimate_at}", _estimate(it), shown),
         low=_slot(shown.low, f"{at}/{interval_at}/low", low, shown),
         high=_slot(shown.high, f"{at}/{interval_at}/high", high, shown),
         level=NOTHING
@@ -139,7 +144,8 @@ def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, V
         else Slot(level(interval.level), f"{at}/{interval_at}/level", interval.level, "percent"),
         p=NOTHING if it.p_adjusted is None else Slot(p_value(it.p_adjusted), f"{at}/p_adjusted", it.p_adjusted),
         n=Slot(count(it.n), f"{at}/n", it.n),
-        baseline=_baseline(it, at),
+        baseline=_own(it, it.reference, "reference", at),
+        value=_own(it, it.variant, "variant", at),
         word=Slot(_outcome(it), f"{at}/{'cost/same' if _same(it) else 'outcome'}", it.outcome),
         flags=_flags_of(it),
         far_out=tuple(
@@ -148,6 +154,7 @@ def _effect(analysis: Analysis, it: Comparison, place: int, judged: tuple[int, V
         drawn=_drawn(it, low, high),
         ticks=tuple(_turned(it) * pair.delta for pair in it.pairs),
         smallest=it.smallest_effect,
+        margin=it.margin,
     )
     return found if judged is None else _answered(analysis, found, *judged)
 
@@ -209,7 +216,10 @@ def _shown(it: Comparison) -> tuple[Difference, float | None, float | None, str,
     """The difference as printed, the interval's ends, and the fields of both; medians where a few runs make the means."""
     log = it.transform == "log"
     if it.told_by_medians:
-        return difference(it.delta_median, log=log, unit=it.unit), None, None, "delta_median", ""
+        median = it.median_interval
+        low, high = (None, None) if median is None else (median.low, median.high)
+        at = "delta_median" if median is None else "median_interval/estimate"
+        return difference(_estimate(it), low, high, log=log, unit=it.unit), low, high, at, "median_interval"
     interval, at = it.main_interval, "deciding" if it.deciding is not None else f"intervals/{it.interval}"
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     return difference(it.estimate, low, high, log=log, unit=it.unit), low, high, it.estimate_at, at
@@ -220,13 +230,21 @@ def _slot(text: str, at: str, value: float | None, shown: Difference) -> Slot:
     return NOTHING if value is None else Slot(text, at, value, scale)
 
 
-def _baseline(it: Comparison, at: str) -> Slot:
-    """The reference's own value, with the digits of its spread."""
-    if it.told_by_medians or it.reference in it.unstable_means or it.reference in it.skewed:
-        value, name = it.reference_median, "reference_median"
-    else:
-        value, name = it.reference_mean, "reference_mean"
-    return NOTHING if value is None else Slot(number(value, 4), f"{at}/{name}", value)
+def _own(it: Comparison, arm: str, side: str, at: str) -> Slot:
+    """An arm's own value: its median where a few runs make its mean."""
+    middle = it.told_by_medians or arm in it.unstable_means or arm in it.skewed
+    name = f"{side}_{'median' if middle else 'mean'}"
+    value: float | None = getattr(it, name)
+    if value is None:
+        return NOTHING
+    return Slot(amount(value) if abs(value) >= _MANY else number(value, 4), f"{at}/{name}", value)
+
+
+def _estimate(it: Comparison) -> float | None:
+    """The difference that is shown: lost runs are counted in a median where one can be had with them."""
+    if not it.told_by_medians:
+        return it.estimate
+    return it.delta_median if it.median_interval is None else it.median_interval.estimate
 
 
 def _turned(it: Comparison) -> float:
@@ -234,7 +252,7 @@ def _turned(it: Comparison) -> float:
 
 
 def _drawn(it: Comparison, low: float | None, high: float | None) -> tuple[float, float | None, float | None] | None:
-    estimate = it.delta_median if it.told_by_medians else it.estimate
+    estimate = _estimate(it)
     if estimate is None or not math.isfinite(estimate):
         return None
     if it.direction == "higher":

@@ -1,6 +1,6 @@
 """Pairs of runs that are complete while a study still trains, described and not tested: for the page of `watch`.
 
-There is no p-value, no interval and no verdict in here: a test that was registered for all pairs, made whenever one more is
+There is no p-value, no interval and no answer in here: a test that was registered for all pairs, made whenever one more is
 there, finds a difference sooner or later where there is none.
 """
 
@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from ablationlab.core.format import count, difference, several
+from ablationlab.core.format import count, difference
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import Criterion
-
-#: Rows that the page shows, in the order in which the criteria are registered.
-MOST_ROWS = 200
+from ablationlab.report.effects import LOST, Effect
+from ablationlab.report.slots import NOTHING, Scale, Slot
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class InterimPairs:
 
 
 def interim_pairs(results: Results) -> list[InterimPairs]:
-    """For every registered criterion, in its order, the arms of which a pair is complete."""
+    """For every registered criterion, in its order, the arms that are paired."""
     plan = results.plan
     if plan is None:
         return []
@@ -60,7 +59,7 @@ def _pairs(
     values = [(run.metric(criterion.metric), other.metric(criterion.metric)) for run, other in ended]
     known = [(value, base) for value, base in values if value is not None and base is not None]
     lost = sum("diverged" in (run.state, other.state) for run, other in ended)
-    if not known and not lost:
+    if not both:
         return
     metric = results.metric(criterion.metric)
     log = metric is not None and metric.transform == "log" and all(min(pair) > 0 for pair in known)
@@ -69,50 +68,39 @@ def _pairs(
     yield InterimPairs(criterion, *contrast, len(both), lost, tuple(value - base for value, base in known), log)
 
 
-def interim_rows(results: Results) -> list[dict[str, str]]:
-    """The same as texts."""
-    rows = []
-    for pairs in interim_pairs(results)[:MOST_ROWS]:
-        name = pairs.criterion.metric
-        metric = results.metric(name)
-        values = pairs.differences
-        shown = difference(fmean(values), min(values), max(values), log=pairs.log) if values else difference(None)
-        unit = "%" if shown.unit == "%" else results.unit(name)
-        better = "" if metric is None or metric.direction is None else f"{metric.direction} is better"
-        rows.append(
-            {
-                "metric": metric_name(name) + (f", {unit}" if unit not in ("", "1") else ""),
-                "role": pairs.criterion.role,
-                "better": better,
-                "regime": pairs.criterion.regime,
-                "arms": f"{pairs.variant} \N{MINUS SIGN} {pairs.reference}",
-                "pairs": f"{count(len(values))} of {count(pairs.planned)}",
-                "lost": count(pairs.lost) if pairs.lost else "",
-                "mean": shown.delta,
-                "range": shown.range if len(values) > 1 else "",
-            }
-        )
-    return rows
+def interim_effects(results: Results) -> tuple[Effect, ...]:
+    """A row for each, without interval, p and answer: the mean so far, and a tick per pair."""
+    return tuple(_effect(results, pairs) for pairs in interim_pairs(results))
+
+
+def _effect(results: Results, pairs: InterimPairs) -> Effect:
+    name, values = pairs.criterion.metric, pairs.differences
+    metric = results.metric(name)
+    turn = -1.0 if metric is not None and metric.direction == "higher" else 1.0
+    mean = fmean(values) if values else None
+    unit = results.unit(name)
+    shown = difference(mean, min(values), max(values), log=pairs.log, unit=unit) if values else None
+    scale: Scale = "change" if shown is not None and shown.unit == "%" else "as it is"
+    return Effect(
+        id="",
+        metric=name,
+        name=metric_name(name),
+        unit="%" if scale == "change" else "" if unit == "1" else unit,
+        variant=pairs.variant,
+        reference=pairs.reference,
+        regime=pairs.criterion.regime,
+        role=pairs.criterion.role,
+        label="registered",
+        estimate=NOTHING if shown is None else Slot(shown.delta, "", mean, scale),
+        n=Slot(f"{count(len(values))} of {count(pairs.planned)}", "", len(values)),
+        flags=(LOST,) if pairs.lost else (),
+        drawn=None if mean is None else (turn * mean, None, None),
+        ticks=tuple(turn * value for value in values),
+        smallest=pairs.criterion.smallest_effect,
+    )
 
 
 def look_pending(results: Results) -> bool:
     """Whether a planned look is still to be taken, so that runs may follow those that are planned now."""
     plan = results.plan
     return plan is not None and plan.study.design is not None and not plan.stopped
-
-
-def interim_note(results: Results) -> str:
-    """When the registered test is made, and why it is not made here."""
-    plan = results.plan
-    why = (
-        "So there is no p-value, no interval and no verdict here. Testing again after every pair finds a difference sooner "
-        "or later, even where there is none. Do not stop or change the study because of these numbers."
-    )
-    if plan is None or plan.study.design is None:
-        return f"The registered test is made once, when every run has ended. {why}"
-    if not look_pending(results):
-        return f"The last planned look was taken. {why}"
-    looks, asked = plan.study.design.looks, len(plan.study.seeds)
-    number, end = next((n, end) for n, end in enumerate(looks, start=1) if end >= asked)
-    look, seeds = f"Look {number} of {len(looks)}", several(end, "seed")
-    return f"{look} comes when {seeds} of every arm have ended; nothing is tested before. {why}"

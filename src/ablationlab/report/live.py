@@ -1,30 +1,31 @@
-"""Where a running study stands, as JSON: progress, curves and warnings. What the watcher's page asks for."""
+"""Where a running study stands: progress, warnings and the pairs that are complete. The page of `watch` shows it."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ablationlab.analysis.courses import RunLoss, courses
 from ablationlab.analysis.wording import cause
 from ablationlab.core.errors import AblationLabError
-from ablationlab.core.format import count, duration, number, percent, setting
+from ablationlab.core.format import count, duration, percent
+from ablationlab.records.courses import Courses
 from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
-from ablationlab.report.charts.curves import curves
-from ablationlab.report.charts.theme import DARK_OF, colours, config
-from ablationlab.report.interim import interim_note, interim_rows, look_pending
-from ablationlab.report.page.embed import by_column
+from ablationlab.report.interim import look_pending
+from ablationlab.report.slots import Slot, Statement
 from ablationlab.stats.spikes import spike_score
 
 #: Over how many seconds the speed is averaged.
 SPEED_SECONDS = 120.0
-
-
+#: Warnings that the page names; more are counted.
+MOST_WARNINGS = 20
 #: What a study may write before it seals its plan.
 _BEFORE_THE_PLAN = frozenset({"study.lock", "calibration", "locks", "use", "energy"})
 
@@ -34,9 +35,22 @@ def may_begin(folder: Path) -> bool:
     return all(path.name in _BEFORE_THE_PLAN or path.name.startswith(".") for path in folder.iterdir())
 
 
-def _waits_for(folder: Path) -> str:
-    calibrates = " Its regimes are calibrated, or its rates swept, first." if (folder / "calibration").is_dir() else ""
-    return f"Waiting for {folder / 'plan.lock'}, which `ablationlab run` writes when the study begins.{calibrates}"
+@dataclass(frozen=True)
+class LiveState:
+    """*share* of all steps that are done, *warnings* as clauses; *finished*: every run has ended and no look is to come.
+    *waiting*: what it waits for, where there is no plan yet.
+    """
+
+    version: str = ""
+    share: float = 0.0
+    percent: str = ""
+    left: str = ""
+    ended: Statement | None = None
+    warnings: tuple[Statement, ...] = ()
+    finished: bool = False
+    report: bool = False
+    waiting: Statement | None = None
+    fault: str = ""
 
 
 class Live:
@@ -46,52 +60,47 @@ class Live:
         self.folder = folder
         self.cache: Cache = {}
         self.seen: deque[tuple[float, float]] = deque()
-        self.warnings: dict[str, tuple[Run, list[dict[str, str]]]] = {}
+        self.warnings: dict[str, tuple[Run, list[Statement]]] = {}
 
-    def state(self, since: str = "") -> dict[str, Any]:
-        """What the page shows now; little where it has shown the version *since*."""
+    def page(self) -> str:
+        """The page of what is there."""
+        from ablationlab.report.page.build import live_html, waiting_html
+
+        results, state = self.state()
+        if results is None:
+            return waiting_html(self.folder.name, state)
+        return live_html(results.changed(analysis=None, verdict=None), state, _courses(results))
+
+    def asked(self, since: str) -> dict[str, Any]:
+        """Whether there is more to show than the version *since*, and the time left."""
+        _, state = self.state(since)
+        return {"unchanged": state.version == since, "version": state.version, "left": state.left}
+
+    def state(self, since: str | None = None) -> tuple[Results | None, LiveState]:
+        """The records, where there are some, and where the study stands; little of a version that is shown already."""
         try:
             results = Results.open(self.folder, cache=self.cache)
         except AblationLabError as error:
-            return {"waiting": _waits_for(self.folder) if may_begin(self.folder) else str(error)}
-        version = _version(results)
+            if may_begin(self.folder):
+                begun = (self.folder / "calibration").is_dir()
+                code = "live.calibrates" if begun else "live.waiting"
+                return None, LiveState(f"waiting-{code}", waiting=Statement(code, {"folder": Slot(str(self.folder))}))
+            return None, LiveState(f"fault-{error}", fault=str(error))
+        version, left = _version(results), self._left(results)
         if version == since:
-            return {"unchanged": True, "left": self._left(results)}
-        hues, listed = colours(results), _listed(results)
-        return {
-            "name": results.name,
-            "question": results.question,
-            "version": version,
-            "ended": results.ended,
-            "total": len(results.runs),
-            "share": results.share_done,
-            "percent": percent(results.share_done),
-            "left": self._left(results),
-            "finished": bool(results.runs) and not results.interim and not look_pending(results),
-            "report": (self.folder / "report.html").is_file(),
-            "warnings": self._warnings(results),
-            "registered": results.plan is not None and bool(results.plan.study.criteria),
-            "pairs": interim_rows(results),
-            "pairs_note": interim_note(results),
-            "runs": [_row(run, hues) for run in listed],
-            "listed": _listed_words(len(listed), len(results.runs)),
-            "variants": list(results.variants),
-            "colours": hues,
-            "dark": dict(DARK_OF),
-            "config": {"light": config(), "dark": config(dark=True)},
-            "charts": [
-                {
-                    "key": figure.key,
-                    "title": figure.title,
-                    "caption": figure.caption,
-                    "alt": figure.alt,
-                    "height": figure.height,
-                    "spec": figure.bare,
-                    "data": {name: by_column(rows) for name, rows in figure.data.items()},
-                }
-                for figure in curves(results)
-            ],
-        }
+            return results, LiveState(version, left=left)
+        ended = {"ended": Slot(count(results.ended)), "planned": Slot(count(len(results.runs)))}
+        state = LiveState(
+            version,
+            results.share_done,
+            percent(results.share_done),
+            left,
+            Statement("sure.ended", ended),
+            tuple(self._warnings(results)),
+            bool(results.runs) and not results.interim and not look_pending(results),
+            (self.folder / "report.html").is_file(),
+        )
+        return results, state
 
     def _left(self, results: Results) -> str:
         """Time to go at the speed of the last minutes; empty where nothing moved."""
@@ -103,77 +112,54 @@ class Live:
         (then, before), (_, after) = self.seen[0], self.seen[-1]
         return "" if after <= before else duration((1 - after) * (now - then) / (after - before))
 
-    def _warnings(self, results: Results) -> list[dict[str, str]]:
-        warnings = [{"level": "bad", "text": f"{damage.file}: {damage.text}"} for damage in results.problems]
+    def _warnings(self, results: Results) -> list[Statement]:
         threshold = SPIKE_SCORE if results.plan is None else results.plan.study.stability.spike_score
+        found: list[Statement] = []
         for run in results.runs:
             if run.id not in self.warnings or self.warnings[run.id][0] is not run:
                 self.warnings[run.id] = run, _warnings_of(run, threshold)
-            warnings += self.warnings[run.id][1]
-        return warnings
+            found += self.warnings[run.id][1]
+        more = len(found) - MOST_WARNINGS
+        return [*found[:MOST_WARNINGS], Statement("live.more", {"n": Slot(count(more))})] if more > 0 else found
 
 
-def _warnings_of(run: Run, threshold: float) -> list[dict[str, str]]:
-    warnings = []
+def _courses(results: Results) -> Courses | None:
+    """The curves of every run so far, described: without intervals."""
+    runs = [
+        RunLoss(run.variant, run.regime, run.seed, run.curves["step"], losses, run.steps, run.state == "diverged")
+        for run in results.compared
+        if (losses := run.curves.get("loss", np.empty(0))).size
+    ]
+    found = courses(runs, "loss", results.baseline, results.variants, whole=True) if runs else None
+    if found is None:
+        return None
+    arms = tuple(arm.model_copy(update={"low": (), "high": (), "level": None}) for arm in found.arms)
+    return Courses(analysis_hash="", curves=found.model_copy(update={"arms": arms}), diagnostics=())
+
+
+def _warnings_of(run: Run, threshold: float) -> list[Statement]:
+    found: list[Statement] = []
+    named = {"run": Slot(run.id)}
     if run.result is not None and run.result.divergence is not None:
         at = run.result.divergence
-        warnings.append({"level": "bad", "text": f"{run.id} diverged at step {count(at.step)}: {cause(at)}"})
+        found.append(Statement("live.diverged", {**named, "step": Slot(count(at.step)), "cause": Slot(cause(at))}))
     elif run.state == "started":
-        text = f"{run.id} stopped at step {count(run.step)} of {count(run.steps)}; run the study again to continue"
-        warnings.append({"level": "warn", "text": text})
+        steps = {"step": Slot(count(run.step)), "of": Slot(count(run.steps))}
+        found.append(Statement("live.stopped", {**named, **steps}))
     if run.result is not None:
         score, step = run.result.course.spike_score, run.result.course.spike_step
     else:
         losses = run.curves.get("loss", np.empty(0))
         if not np.isfinite(losses).all():
-            warnings.append({"level": "bad", "text": f"{run.id}: the loss is not finite"})
+            found.append(Statement("live.not-finite", named))
         spike = spike_score(losses)
         score, step = spike.score, spike.step
     if score is not None and score > threshold:
-        text = f"loss spike at step {step}, score {number(score)}, above the registered {setting(threshold)}"
-        warnings.append({"level": "warn", "text": f"{run.id}: {text}"})
-    return warnings
-
-
-#: Rows of the table of runs; those that have not ended well come first.
-MOST_ROWS = 500
-
-
-def _listed_words(listed: int, runs: int) -> str:
-    if listed == runs:
-        return ""
-    kinds = "those that are trained, stopped, diverged or damaged, then others"
-    return f"{count(listed)} of {count(runs)} runs are listed: {kinds}."
-
-
-def _listed(results: Results) -> list[Run]:
-    """The runs of the table, in the plan's order."""
-    order = sorted(range(len(results.runs)), key=lambda place: results.runs[place].state in ("finished", "waiting"))
-    return [results.runs[place] for place in sorted(order[:MOST_ROWS])]
+        at_step = Slot("" if step is None or not math.isfinite(step) else count(step))
+        found.append(Statement("live.spike", {**named, "step": at_step}))
+    return found
 
 
 def _version(results: Results) -> str:
     """Changes whenever something to show changes."""
     return f"{results.ended}-{sum(run.step for run in results.runs)}-{len(results.problems)}"
-
-
-def _row(run: Run, hues: dict[str, str]) -> dict[str, Any]:
-    return {
-        "id": run.id,
-        "variant": run.variant,
-        "seed": str(run.seed),
-        "regime": run.regime,
-        "colour": hues.get(run.variant, "#626b75"),
-        "state": run.state,
-        "step": f"{count(run.step)} / {count(run.steps)}",
-        "loss": _last(run, "loss"),
-        "gradient": _last(run, "gradient_norm"),
-    }
-
-
-def _last(run: Run, column: str) -> str:
-    values = run.curves.get(column)
-    if values is None or not values.size:
-        return ""
-    value = float(values[-1])
-    return number(value, 4) if math.isfinite(value) else "not finite"

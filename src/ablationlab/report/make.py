@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,13 +11,13 @@ from ablationlab.core.errors import AblationLabError, StorageError
 from ablationlab.core.grouping import grouped
 from ablationlab.core.processes import require_memory
 from ablationlab.records.results import Damage, Results
-from ablationlab.records.storage import not_a_link, sweep_abandoned
+from ablationlab.records.storage import not_a_link, replace, sweep_abandoned
 
 if TYPE_CHECKING:
     from ablationlab.report.figures import Figures
 
-Part = Literal["page", "figures", "tables", "paper"]
-PARTS: tuple[Part, ...] = ("page", "figures", "tables", "paper")
+Part = Literal["page", "forest", "figures", "tables", "paper"]
+PARTS: tuple[Part, ...] = ("page", "forest", "figures", "tables", "paper")
 Say = Callable[[str], None]
 #: Hears what is being written: its name, its number, and of how many.
 Step = Callable[[str, int, int], None]
@@ -48,28 +48,28 @@ def make_report(
         sweep_abandoned(target / place)
     wanted = set(parts)
     opened = Results.open(folder, cache={})
-    if wanted & {"figures", "paper"}:
+    charts = bool(wanted & {"figures", "paper"})
+    if wanted & {"forest", "figures", "paper"}:
         start_converters()  # beside the imports that analysis and charts take
-    read_drawn(opened)
+    if charts:
+        read_drawn(opened)
     results = with_analysis(opened, say)
-    from altair.utils.schemapi import debug_mode
-
-    from ablationlab.report.figures import draw_figures, saving
     from ablationlab.report.page.build import write_page
 
     for line in _problem_lines(results.problems):
         (warn or say)(line)
     if results.interim:
         say(f"Interim: {results.ended} of {len(results.runs)} runs have ended; nothing in this report is inference.")
-    order = ["charts", *(part for part in PARTS if part in wanted and part != "figures")]
-    step(order[0], 1, len(order))
-    with debug_mode(False):  # Altair need not validate what tests draw validated: a fifth of the time
-        figures = draw_figures(results)
+    order = [*(["charts"] if charts else []), *(part for part in PARTS if part in wanted and part != "figures")]
+    figures = None
+    if charts:
+        step(order[0], 1, len(order))
+        figures = _drawn(results)
     written: list[Path] = []
-    with saving(figures, target / "figures", say) if "figures" in wanted else nullcontext():
+    with _saving(figures if "figures" in wanted else None, target / "figures", say):
         if "page" in wanted:
-            step("page", 2, len(order))
-            written.append(write_page(results, target, figures=figures))
+            step("page", order.index("page") + 1, len(order))
+            written.append(write_page(results, target))
         if "figures" in wanted:
             written.append(target / "figures")
         rest = [(part, write) for part, write in _rest(results, target, figures, say) if part in wanted]
@@ -85,6 +85,23 @@ def make_report(
             except AblationLabError as error:
                 say(f"No {part}: {error}")
     return [path for path in written if path.exists()]  # where no chart could be drawn, there are no figures
+
+
+def _drawn(results: Results) -> Figures:
+    from altair.utils.schemapi import debug_mode
+
+    from ablationlab.report.figures import draw_figures
+
+    with debug_mode(False):  # Altair need not validate what tests draw validated: a fifth of the time
+        return draw_figures(results)
+
+
+def _saving(figures: Figures | None, folder: Path, say: Say) -> AbstractContextManager[None]:
+    if figures is None:
+        return nullcontext()
+    from ablationlab.report.figures import saving
+
+    return saving(figures, folder, say)
 
 
 def read_drawn(results: Results) -> None:
@@ -106,8 +123,13 @@ def _problem_lines(problems: Iterable[Damage]) -> list[str]:
     ]
 
 
-def _rest(results: Results, target: Path, figures: Figures, say: Say) -> list[tuple[Part, Callable[[], list[Path]]]]:
+def _rest(
+    results: Results, target: Path, figures: Figures | None, say: Say
+) -> list[tuple[Part, Callable[[], list[Path]]]]:
     """The parts that need an analysis, as (name, how to write it)."""
+
+    def forest() -> list[Path]:
+        return write_forest(results, target / "figures", say)
 
     def tables() -> list[Path]:
         from ablationlab.report.tables import write_tables
@@ -120,7 +142,32 @@ def _rest(results: Results, target: Path, figures: Figures, say: Say) -> list[tu
 
         return [write_paper(results, target, figures=figures, say=say)]
 
-    return [("tables", tables), ("paper", paper)]
+    return [("forest", forest), ("tables", tables), ("paper", paper)]
+
+
+def write_forest(results: Results, folder: Path, say: Say) -> list[Path]:
+    """forest.svg and forest.png, and both for a dark ground; the SVG has its font inside."""
+    from ablationlab.report import fonts
+    from ablationlab.report.convert import NOT_DRAWN, not_drawn, png_of
+    from ablationlab.report.forest import forest_svg
+    from ablationlab.report.study_report import study_report
+
+    report = study_report(results, results.analysis, results.verdict)
+    written = []
+    for name, dark in (("forest", False), ("forest-dark", True)):
+        picture = forest_svg(report, dark=dark)
+        start = picture.index(">") + 1
+        whole = f"{picture[:start]}<style>{fonts.css()}</style>{picture[start:]}"
+        replace(folder / f"{name}.svg", whole.encode())
+        written.append(folder / f"{name}.svg")
+        try:
+            replace(folder / f"{name}.png", png_of(picture))
+        except NOT_DRAWN as error:
+            for note in not_drawn({f"{name}.png": error}):
+                say(note)
+        else:
+            written.append(folder / f"{name}.png")
+    return written
 
 
 def with_analysis(results: Results, say: Say) -> Results:
@@ -151,5 +198,7 @@ def with_analysis(results: Results, say: Say) -> Results:
         concluded.write(results.folder)
     except StorageError:
         say(f"{results.folder} cannot be written: analysis.json and verdict.json are in the report alone.")
-        return results.changed(analysis=concluded.analysis, verdict=concluded.verdict, stale=())
+        return results.changed(
+            analysis=concluded.analysis, verdict=concluded.verdict, courses=concluded.courses, stale=()
+        )
     return Results.open(results.folder, cache=results.reader.cache)

@@ -196,10 +196,10 @@ class StudyResults:
         return found
 
     def write(self, folder: str | Path) -> Path:
-        """Write analysis.json, verdict.json and the curves of a table into a folder, and give its path."""
+        """Write analysis.json, verdict.json, courses.json and the curves of a table into a folder, and give its path."""
         from ablationlab.analysis.conclusion import Conclusion
 
-        Conclusion(self.analysis, self.verdict, self.results.table_runs).write(Path(folder))
+        Conclusion(self.analysis, self.verdict, self.results.courses, self.results.table_runs).write(Path(folder))
         return Path(folder)
 
     def __repr__(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,14 +20,6 @@ class ProbeValue(NamedTuple):
     group: str | None
     at: float | None
     value: float
-
-
-def depth_of(group: str | None) -> int | None:
-    """The depth that a group stands for: 0 for what enters block 1, n after block n; None for any other group."""
-    if group == "input":
-        return 0
-    block = re.fullmatch(r"block-(\d+)", group or "")
-    return int(block[1]) if block else None
 
 
 ProbeValues = Mapping[tuple[str, str], list[ProbeValue]]

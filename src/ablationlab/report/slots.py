@@ -32,6 +32,11 @@ class Slot:
 NOTHING: Final = Slot(DASH)
 
 
+def escaped(key: str) -> str:
+    """A key in a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
 @dataclass(frozen=True)
 class Statement:
     """One fixed clause of statements.toml, with its slots."""

@@ -5,19 +5,26 @@ Nothing here is layout. Renderers print what they have room for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ablationlab.core.format import count, percent
+from ablationlab.core.format import count, number, percent
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, InputDifference
+from ablationlab.records.courses import Courses
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Answer, Standing, Verdict
+from ablationlab.report.colours import Emblem, emblems
+from ablationlab.report.doubts import Chip, chips_of
 from ablationlab.report.effects import Effect, effects_of
-from ablationlab.report.slots import Slot, Statement
+from ablationlab.report.equal_time import equal_time_effects
+from ablationlab.report.facts import facts_of, seal_of
+from ablationlab.report.failures import RunEnd, failure_effects, run_ends
+from ablationlab.report.fairness import Condition, conditions_of
+from ablationlab.report.slots import Slot, Statement, escaped
 
 #: What helps, what harms, then what is open: the order in which answers are told.
 ORDER: Final = (
@@ -47,7 +54,10 @@ class StudyReport:
     """*effects*: every comparison. *answers*: those that the rules answered, by regime, the best first; registered ones
     alone where there are any. *contrasts*: other registered comparisons of the primary metric. *next_look*: seeds of the
     planned look that an answer waits for. *interim*: not all planned runs have ended. *sure*, *fair* and the rest are
-    clauses.
+    clauses. *about*: variants in the study's words. *conditions*: Fair as rows. *ends*: every run, the worst first;
+    *beside*: what is no comparison of a metric: failed runs, the loss at equal time. *courses*: as recorded, for pictures.
+    *references*: what chance and n-gram models reach on the validation text.
+    *higher*: more of the metric is better.
     """
 
     name: str
@@ -70,6 +80,29 @@ class StudyReport:
     deviations: tuple[Statement, ...]
     next_look: Slot | None = None
     interim: Statement | None = None
+    baseline: str = ""
+    variants: tuple[str, ...] = ()
+    higher: bool = False
+    facts: tuple[Statement, ...] = ()
+    seal: Statement | None = None
+    chips: tuple[Chip, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
+    ends: tuple[RunEnd, ...] = ()
+    beside: tuple[Effect, ...] = ()
+    courses: Courses | None = None
+    references: tuple[tuple[str, Slot], ...] = ()
+
+    @classmethod
+    def empty(cls, name: str) -> StudyReport:
+        """Of a study that has not begun."""
+        none = ()
+        return cls(name, "", "", 0, 0, "", "", None, none, none, none, 0, none, none, none, none, none, none)
+
+    @cached_property
+    def emblems(self) -> Mapping[str, Emblem]:
+        """Each variant's colour and shape."""
+        return emblems(self.variants, self.baseline)
 
     @cached_property
     def groups(self) -> tuple[AnswerGroup, ...]:
@@ -94,8 +127,11 @@ class StudyReport:
         return tuple((regime, reference, tuple(rows)) for (regime, reference), rows in found.items())
 
     def statements(self) -> Iterator[Statement]:
-        for group in (self.guards, self.sure, self.flags, self.fair, self.hypotheses, self.deviations):
+        groups = (self.guards, self.sure, self.flags, self.fair, self.hypotheses, self.deviations, self.facts)
+        for group in groups:
             yield from group
+        for chip in self.chips:
+            yield from chip.statements()
 
     def slots(self) -> Iterator[Slot]:
         """Everything printed that is a field of a record."""
@@ -103,26 +139,37 @@ class StudyReport:
             yield from row.slots()
         for statement in self.statements():
             yield from (slot for slot in statement.slots.values() if slot.at)
+        for condition in self.conditions:
+            yield from (slot for slot in condition.slots() if slot.at)
+        for row in self.beside:
+            yield from row.slots()
+        yield from (end.at for end in self.ends if end.at.at)
         if self.next_look is not None:
             yield self.next_look
 
 
-def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) -> StudyReport:
-    """What is told of these records; *results* are none where nothing was trained here."""
-    effects = effects_of(analysis, verdict)
+def study_report(results: Results | None, analysis: Analysis | None, verdict: Verdict | None) -> StudyReport:
+    """What is told of these records; *results* are none where nothing was trained here, and without an *analysis* there is
+    no answer."""
+    effects = () if analysis is None else effects_of(analysis, verdict)
     judged = [row for row in effects if row.answer is not None]
     registered = [row for row in judged if row.label == "registered"]
-    regimes = {regime: place for place, regime in enumerate(analysis.regimes)}
+    regimes = {} if analysis is None else {regime: place for place, regime in enumerate(analysis.regimes)}
     answers = sorted(registered or judged, key=lambda row: (regimes.get(row.regime, len(regimes)), _by_estimate(row)))
     plan = None if results is None else results.plan
     several = len({row.regime for row in answers}) > 1
-    primary = answers[0].metric if answers else analysis.primary or ""
+    primary = answers[0].metric if answers else (analysis.primary or "") if analysis is not None else ""
+    told = analysis if analysis is not None else results
+    assert told is not None
+    variants = told.variants
+    seeds = len(told.seeds)
+    metric = None if analysis is None else analysis.metrics.get(primary)
     return StudyReport(
-        name=analysis.study,
-        question=analysis.question,
+        name=analysis.study if analysis is not None else told.name if isinstance(told, Results) else "",
+        question=told.question,
         sealed="" if plan is None else plan.created[:10],
-        arms=len(analysis.variants),
-        seeds=len(analysis.seeds),
+        arms=len(variants),
+        seeds=seeds,
         metric=next((row.name for row in answers), primary),
         unit=next((row.unit for row in answers if row.unit), ""),
         folder=None if results is None else results.folder,
@@ -134,34 +181,51 @@ def study_report(results: Results | None, analysis: Analysis, verdict: Verdict) 
             if row.answer is None and row.label == "registered" and row.metric == primary and row.role
         ),
         unshown=len(judged) - len(answers),
-        guards=tuple(_guards(answers, several, len(analysis.seeds))),
+        guards=tuple(_guards(answers, several, seeds)),
         sure=tuple(_sure(results, answers, several)),
         flags=tuple(_flags(answers, several)),
-        fair=(*_fair(analysis), *_layouts(results)),
-        hypotheses=tuple(
-            Statement(
-                "more.hypothesis",
-                {
-                    "name": Slot(name),
-                    "status": Slot(known.status, f"verdict.json#/hypotheses/{_escaped(name)}/status", known.status),
-                },
-            )
-            for name, known in verdict.hypotheses.items()
-        ),
-        deviations=tuple(
-            Statement(
-                "more.deviation",
-                {
-                    "code": Slot(
-                        known.code.replace("-", " "), f"analysis.json#/deviations/{place}/code", known.code.value
-                    )
-                },
-            )
-            for place, known in enumerate(analysis.deviations)
-        ),
+        fair=() if analysis is None else (*_fair(analysis), *_layouts(results)),
+        hypotheses=() if verdict is None else tuple(_hypotheses(verdict)),
+        deviations=() if analysis is None else tuple(_deviations(analysis)),
         interim=_interim(results),
-        next_look=None if verdict.next_look is None else _n(verdict.next_look, "verdict.json#/next_look"),
+        next_look=None
+        if verdict is None or verdict.next_look is None
+        else _n(verdict.next_look, "verdict.json#/next_look"),
+        baseline=told.baseline,
+        variants=tuple(variants),
+        higher=metric is not None and metric.direction == "higher",
+        facts=tuple(facts_of(results, analysis)),
+        seal=seal_of(results),
+        chips=() if analysis is None else tuple(chips_of(results, analysis, answers)),
+        conditions=() if analysis is None else tuple(conditions_of(analysis)),
+        about={} if analysis is None else analysis.about,
+        ends=() if analysis is None else run_ends(analysis),
+        beside=() if analysis is None else (*equal_time_effects(analysis), *failure_effects(analysis)),
+        courses=None if results is None else results.courses,
+        references=tuple(_references(results)),
     )
+
+
+def _hypotheses(verdict: Verdict) -> Iterator[Statement]:
+    for name, known in verdict.hypotheses.items():
+        at = f"verdict.json#/hypotheses/{escaped(name)}/status"
+        yield Statement("more.hypothesis", {"name": Slot(name), "status": Slot(known.status, at, known.status)})
+
+
+def _deviations(analysis: Analysis) -> Iterator[Statement]:
+    for place, known in enumerate(analysis.deviations):
+        at = f"analysis.json#/deviations/{place}/code"
+        yield Statement("more.deviation", {"code": Slot(known.code.replace("-", " "), at, known.code.value)})
+
+
+def _references(results: Results | None) -> Iterator[tuple[str, Slot]]:
+    """Where all arms read one text in the same tokens."""
+    plan = None if results is None else results.plan
+    if plan is None or plan.lab_corpus is None or plan.corpora:
+        return
+    for name, loss in plan.reference_losses.items():
+        at = f"plan.lock#/reference_losses/{escaped(name)}"
+        yield "chance" if name == "uniform" else name, Slot(number(loss, 4), at, loss)
 
 
 def _interim(results: Results | None) -> Statement | None:
@@ -172,11 +236,6 @@ def _interim(results: Results | None) -> Statement | None:
 
 def _by_estimate(row: Effect) -> tuple[bool, float]:
     return row.drawn is None, 0.0 if row.drawn is None else row.drawn[0]
-
-
-def _escaped(name: str) -> str:
-    """A key in a JSON pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _n(value: int, at: str = "") -> Slot:

@@ -42,8 +42,6 @@ class Cell:
     note: str = ""
     # In HTML only:
     tone: Tone = ""
-    link: str = ""
-    colour: str = ""  # of a dot before the text
 
     @classmethod
     def of(
@@ -53,23 +51,22 @@ class Cell:
         *,
         note: str = "",
         tone: Tone = "",
-        link: str = "",
     ) -> Cell:
         """A cell with this text, or that which a function of `core.format` makes of the value; without one, its own."""
         if callable(text):
             text = text(value)
         shown = text if text is not None else DASH if value is None else str(value)
-        return cls(value, shown, note=note, tone=tone, link=link)
+        return cls(value, shown, note=note, tone=tone)
 
     @classmethod
-    def name(cls, value: str, *, colour: str = "") -> Cell:
+    def name(cls, value: str) -> Cell:
         """The name of a variant, a run, a regime."""
-        return cls(value, value, code=True, colour=colour)
+        return cls(value, value, code=True)
 
     @classmethod
-    def contrast(cls, variant: str, reference: str, *, anchor: str | None = None) -> Cell:
-        """Variant − reference, with a link to where the page has the comparison."""
-        return cls(variant, f"{variant} − {reference}", code=True, link=f"#{anchor}" if anchor else "")
+    def contrast(cls, variant: str, reference: str) -> Cell:
+        """Variant − reference."""
+        return cls(variant, f"{variant} − {reference}", code=True)
 
     @property
     def whole(self) -> str:
@@ -106,18 +103,6 @@ class Column:
 
 Row = tuple[Cell, ...]
 Cells = Mapping[Column, Cell | Value]
-
-
-@dataclass(frozen=True)
-class Fold:
-    """What unfolds below a row of the page: the row's *anchor*, what it is about, and HTML that is safe already.
-
-    The row has an empty place for it, which the page's script fills: thousands of them would be most of a page.
-    """
-
-    anchor: str
-    about: str
-    html: str
 
 
 @dataclass(frozen=True)
@@ -258,45 +243,17 @@ class Table:
         cells = "".join(f"  {', '.join(map(_typst_cell, cells))},\n" for cells in _rows(shown))
         return f"({aligns},), ({heads},),\n{cells}"
 
-    def html(
-        self,
-        *,
-        id: str = "",
-        sortable: bool = False,
-        tall: bool = False,
-        caption: bool = True,
-        folds: Sequence[Fold] = (),
-    ) -> str:
-        """A table in a region that scrolls, for the page and its style sheet; nothing where it has no rows.
-
-        Rows follow the page's selection.
-        With *folds*, one for each row, every row is a body of its own with a button that unfolds it.
-        """
+    def html(self) -> str:
+        """A table in a region that scrolls, for the page and its style sheet; nothing where it has no rows."""
         if not self.rows:
             return ""
-        if folds:
-            body = "".join(self._folding(row, fold) for row, fold in zip(self.rows, folds, strict=True))
-        else:
-            body = "".join(f"<tr{self._about(row)}>{self._html_cells(row)}</tr>\n" for row in self.rows)
-            body = f"<tbody>\n{body}</tbody>"
-        above = f"<caption><span>{html_text(self.caption)}</span></caption>" if caption and self.title else ""
+        body = "".join(f"<tr>{self._html_cells(row)}</tr>\n" for row in self.rows)
+        above = f"<caption>{html_text(self.caption)}</caption>" if self.title else ""
         below = f'<p class="note">{html_text(self.notes)}</p>' if self.notes else ""
         label = html_text(self.title.rstrip(".") or self.key)
-        mark = f' id="{html_text(id)}"' if id else ""
         return (
-            f'<div class="scroll{" tall" if tall else ""}" tabindex="0" role="region" aria-label="{label}">'
-            f"<table{mark}{_class('sortable' if sortable else '')}>{above}{self._html_head(sortable, bool(folds))}\n"
-            f"{body}</table></div>{below}"
-        )
-
-    def _folding(self, row: Row, fold: Fold) -> str:
-        more = (
-            '<button class="more" aria-expanded="false">more'
-            f'<span class="visually-hidden"> on {html_text(fold.about)}</span></button>'
-        )
-        return (
-            f'<tbody id="{html_text(fold.anchor)}"{self._about(row)}>'
-            f'<tr>{self._html_cells(row)}<td class="c-more">{more}</td></tr></tbody>\n'
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
+            f"<table>{above}{self._html_head()}\n<tbody>\n{body}</tbody></table></div>{below}"
         )
 
     def html_standalone(self) -> str:
@@ -319,18 +276,14 @@ class Table:
         style = "border-collapse:collapse;font-variant-numeric:tabular-nums"
         return f'<table style="{style}"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
 
-    def _html_head(self, sortable: bool, folding: bool) -> str:
+    def _html_head(self) -> str:
         if not any(column.title for column in self.columns if column.printed):
             return ""
         cells = []
         for columns in _stacked([(column, column) for column in self.columns]):
             titles = (column.small_title for column in columns if not column.prefix)
             title = html_text(", ".join(filter(None, titles)))
-            title = f"<button>{title}</button>" if sortable else title
-            order = ' aria-sort="none"' if sortable else ""
-            cells.append(f"<th{_class('n' if columns[0].align == 'right' else '')}{order}>{title}</th>")
-        if folding:
-            cells.append('<th><span class="visually-hidden">details</span></th>')
+            cells.append(f"<th{_class('n' if columns[0].align == 'right' else '')}>{title}</th>")
         return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
     def _html_cells(self, row: Row) -> str:
@@ -338,14 +291,7 @@ class Table:
         stacks = _stacked([(column, (column, cell)) for column, cell in zip(self.columns, row, strict=True)])
         return "".join(_html_cell(*cells, first=number == 0) for number, cells in enumerate(stacks))
 
-    def _about(self, row: Row) -> str:
-        """What the row is about, for the page's selection."""
-        values = {c.key: cell.value for c, cell in zip(self.columns, row, strict=True) if c.key in _SELECTED}
-        return "".join(f' data-{key}="{html_text(str(value))}"' for key, value in values.items() if value is not None)
 
-
-#: Columns that the page's selection and filters go by.
-_SELECTED = ("variant", "reference", "regime", "seed", "metric", "task", "label")
 #: A text of more characters than this, with spaces, is a sentence to a terminal, and may wrap.
 _SENTENCE = 24
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+")
@@ -624,24 +570,13 @@ def _markdown_cell(cell: Cell) -> str:
 def _html_cell(top: tuple[Column, Cell], *below: tuple[Column, Cell], first: bool) -> str:
     column, cell = top
     text = html_text(cell.text)
-    text = f'<a href="{html_text(cell.link)}">{text}</a>' if cell.link else text
     text = f"<b>{text}</b>" if cell.strong else text
-    if cell.colour:
-        text = f'<span class="swatch" style="{swatch_style(cell.colour)}"></span> {text}'
     asides = [(cell.note, "")]
     asides += [(f"{under.prefix} {it.whole}".strip(), it.tone) for under, it in below if it.text not in ("", DASH)]
     text += "".join(f"<small{_class(tone)}>{html_text(aside)}</small>" for aside, tone in asides if aside)
-    classes = [f"c-{column.key}", *(["n"] if column.align == "right" else []), *([cell.tone] if cell.tone else [])]
-    number = cell.value if isinstance(cell.value, int | float) and not isinstance(cell.value, bool) else None
-    key = "" if number is None else f"{number:.7g}"
-    sort = f' data-value="{key}"' if key and key != text else ""  # the page sorts by it, else by the text
+    names = [*(["n"] if column.align == "right" else []), *([cell.tone] if cell.tone else [])]
     tag, scope = ("th", ' scope="row"') if first else ("td", "")
-    return f"<{tag}{scope}{_class(*classes)}{sort}>{text}</{tag}>"
-
-
-def swatch_style(colour: str) -> str:
-    """The style that gives an element of the page a variant's colour, on light ground and on dark."""
-    return f"--c:var(--{html_text(colour.removeprefix('#'))})"
+    return f"<{tag}{scope}{_class(*names)}>{text}</{tag}>"
 
 
 def _class(*names: str) -> str:

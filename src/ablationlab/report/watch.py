@@ -22,18 +22,15 @@ from urllib.parse import parse_qs, urlsplit
 from ablationlab.core.errors import AblationLabError
 from ablationlab.records.results import Results
 from ablationlab.report.live import Live, may_begin
-from ablationlab.report.page.embed import asset, render, stylesheet, vega_bundle
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data: blob:; "
-    "font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 #: How often what else follows the records is called.
 ALSO_SECONDS = 5.0
 #: A client that is silent for so long is left, and one whose request takes longer than this in all.
 SILENCE_SECONDS, REQUEST_SECONDS = 10.0, 60.0
-HTML, JS, CSS, JSON = "text/html", "text/javascript", "text/css", "application/json"
+HTML, JSON = "text/html", "application/json"
+#: Of what is no page.
+POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 
 class Watcher(ThreadingHTTPServer):
@@ -90,9 +87,9 @@ class Watcher(ThreadingHTTPServer):
         return name in self.names or (not is_loopback(self.host) and _is_address(name))
 
     def state(self, since: str = "") -> dict[str, Any]:
-        """Where the study stands; one reading at a time."""
+        """Whether there is more to show; one reading at a time."""
         with self.asking:
-            return self.live.state(since)
+            return self.live.asked(since)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -178,7 +175,9 @@ Made = tuple[str, bytes, str]
 
 
 def _page(server: Watcher, _: dict[str, list[str]]) -> Made:
-    return HTML, render("live.html.j2", {"folder": str(server.folder)}).encode(), POLICY
+    """What there is now; it brings its own policy."""
+    with server.asking:
+        return HTML, server.live.page().encode(), "frame-ancestors 'none'"
 
 
 def _state(server: Watcher, query: dict[str, list[str]]) -> Made:
@@ -196,10 +195,6 @@ ROUTES: dict[str, Callable[[Watcher, dict[str, list[str]]], Made | None]] = {
     "/": _page,
     "/data.json": _state,
     "/report.html": _report,
-    "/style.css": lambda *_: (CSS, stylesheet().encode(), POLICY),
-    "/charts.js": lambda *_: (JS, asset("charts.js").encode(), POLICY),
-    "/live.js": lambda *_: (JS, asset("live.js").encode(), POLICY),
-    "/vega.js": lambda *_: (JS, vega_bundle().encode(), POLICY),
 }
 
 

@@ -78,6 +78,22 @@ def thinned(curves: Mapping[str, FloatArray]) -> ThinnedCurve | None:
     return None
 
 
+def binned(steps: ArrayLike, losses: ArrayLike, length: float, bins: int) -> FloatArray:
+    """Mean losses within so many equal parts of a run of *length* steps; NaN where a part has no step or a loss is NaN.
+
+    Of a curve that ends early, the part in which it ends is NaN, too.
+    """
+    x, y = np.asarray(steps, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+    if not x.size:
+        return np.full(bins, np.nan)
+    place, after = (np.clip(np.ceil(at * bins / length).astype(int) - 1, 0, bins) for at in (x, x[-1] + 1))
+    place = np.minimum(place, bins - 1)
+    sums, counts = np.bincount(place, weights=y, minlength=bins), np.bincount(place, minlength=bins)
+    means: FloatArray = np.divide(sums, counts, out=np.full(bins, np.nan), where=counts > 0)
+    means[int(after) :] = np.nan
+    return means
+
+
 @dataclass(frozen=True)
 class EqualCost:
     """variant - reference at one cost, and which share of each run that is."""

@@ -43,6 +43,32 @@ def paired_t_interval(deltas: ArrayLike, *, level: float = 0.95) -> Interval:
     return _interval("paired-t", sample, level, sample.mean - half, sample.mean + half, exact=True)
 
 
+def median_ranks(n: int, level: float) -> int:
+    """The largest k for which the k-th smallest and the k-th largest of n values hold their median at *level*; 0: none.
+
+    They miss it with probability 2 P(B < k), B binomial (n, 1/2), whatever the continuous law of the values.
+    """
+    misses = 2 * special.bdtr(np.arange(n), n, 0.5)
+    return int(np.count_nonzero(misses <= 1 - level + 1e-12))
+
+
+def median_interval(deltas: ArrayLike, *, level: float = 0.95) -> Interval | None:
+    """The median with the order statistics that hold it at *level* or above; None where the median is not finite.
+
+    A value may be infinite: a run that has no end is on that side of all others. An end that is, is null.
+    """
+    values, level = np.sort(np.asarray(deltas, dtype=np.float64)), fraction("level", level)
+    n = int(values.size)
+    middle = values[[(n - 1) // 2, n // 2]] if n else np.full(2, np.nan)
+    if not np.isfinite(middle).all():
+        return None
+    k = median_ranks(n, level)
+    ends = [float(end) if np.isfinite(end) else None for end in (values[k - 1], values[n - k])] if k else [None, None]
+    status: Status = "too-few-pairs" if not k else "unbounded" if None in ends else "ok"
+    estimate = float(middle.mean())
+    return Interval("order-statistics", level, estimate, ends[0], ends[1], n, exact=True, status=status)
+
+
 Bounds = Callable[[FloatArray, _bootstrap.Resamples, float], tuple[FloatArray, FloatArray]]
 BOOTSTRAPS: Final[Registry[Bounds]] = Registry("bootstrap interval")
 BOOTSTRAPS.add("percentile", _bootstrap.percentile_bounds)

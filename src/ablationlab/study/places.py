@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import lzma
+import os
+import shutil
+import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.core.errors import AblationLabError, Problem, StudyError
+from ablationlab.core.errors import AblationLabError, Problem, RecordError, StudyError
 from ablationlab.core.paths import user_path
-from ablationlab.records.storage import slug, user_tables
+from ablationlab.records.storage import sha256_file, slug, user_tables
 
 if TYPE_CHECKING:
     from ablationlab.records.settings import Study
 
+#: The records of an entry of the gallery, and how archives end.
+RECORDS, ARCHIVES = "records.tar.xz", (".tar.xz", ".tar.gz", ".tgz", ".tar")
 STUDIES, RESULTS = Path("studies"), Path("results")
 #: Studies that a message names if none is like the name that was given; more are counted.
 _MOST_NAMED = 5
@@ -37,9 +43,14 @@ def find_study(given: Path) -> Path:
 
 
 def find_results(given: Path) -> Path:
-    """The results folder that *given* means: a folder, a study file or a bare name; other paths come back as they are."""
+    """The results folder that *given* means: a folder, a study file, a bare name or an archive of records (or the folder
+    that holds one), which is unpacked into the cache; other paths come back as they are."""
     if given.is_file() and given.suffix == ".toml":
         return _folder_of(given)
+    if given.is_file() and given.name.endswith(ARCHIVES):
+        return _unpacked(given)
+    if (given / RECORDS).is_file() and not (given / "plan.lock").exists():
+        return _unpacked(given / RECORDS)
     if given.exists() or not _bare(given):
         return given
     for name in (given.name, slug(given.name) or given.name):
@@ -52,6 +63,26 @@ def find_results(given: Path) -> Path:
     if known:
         raise _unknown(given, known)
     return given
+
+
+def _unpacked(archive: Path) -> Path:
+    """A folder in the cache, by the archive's hash, named as the entry that it lies in."""
+    from ablationlab.data.sources import cache_folder
+
+    digest = sha256_file(archive)[:16]
+    name = archive.resolve().parent.name if archive.name == RECORDS else archive.name.partition(".")[0]
+    folder = cache_folder() / "archives" / digest / (slug(name) or "study")
+    if not folder.exists():
+        fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
+        try:
+            with tarfile.open(archive) as packed:
+                packed.extractall(fresh, filter="data")
+            fresh.rename(folder)
+        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+            shutil.rmtree(fresh, ignore_errors=True)
+            if not folder.exists():  # unless another command was first
+                raise RecordError(f"cannot be unpacked: {error}", archive) from error
+    return folder
 
 
 def _unknown(given: Path, known: Sequence[str]) -> StudyError:

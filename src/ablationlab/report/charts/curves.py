@@ -12,19 +12,15 @@ import altair as alt
 import numpy as np
 
 from ablationlab.core.format import count
-from ablationlab.data.batches import curve_windows, validation_windows
 from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
 from ablationlab.records.table_curves import TableRun
 from ablationlab.report.charts.theme import (
-    BY_SEED,
-    BY_VARIANT,
     LOG_WORDS,
     QUIET,
     RULE,
     Figure,
-    PageSentence,
     Tables,
     drawn_seeds,
     drawn_words,
@@ -33,7 +29,6 @@ from ablationlab.report.charts.theme import (
     powers,
     readable_text,
     robust_scale,
-    said_once,
     thinned,
     variant_colour,
 )
@@ -60,7 +55,7 @@ MOST_POINTS, MOST_STEPS, MOST_KEPT = 24_000, 600, 80
 
 
 def curves(results: Results) -> tuple[Figure, ...]:
-    """Per regime: training loss, the difference to the baseline, the validation curve, the gradient norm."""
+    """Per regime: training loss, the difference to the baseline, the gradient norm."""
     made: list[Figure | None] = []
     if results.plan is None:
         return _table_curves(results)
@@ -73,7 +68,6 @@ def curves(results: Results) -> tuple[Figure, ...]:
             _curve(results, runs, regime, "loss"),
             _gap(results, runs, regime),
             _curve(results, runs, regime, "gradient_norm", log=True),
-            _curve(results, runs, regime, "curve_loss"),
         ]
     return tuple(figure for figure in made if figure is not None)
 
@@ -169,14 +163,12 @@ def _curve(
         title=as_title(metric_name(name)),
         sentences=(
             *_BAND,
-            _windows(results, regime) if column == "curve_loss" else "",
             _thinning(column, grid, steps, runs),
             _levels(levels),
             _drawn(results, regime),
         ),
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
-        switched=title,
     )
 
 
@@ -202,8 +194,8 @@ def _levels(levels: list[dict[str, Any]]) -> str:
 
 
 _BAND = (
-    PageSentence("Line: mean over the seeds shown.", printed="Line: mean over seeds.", once=True),
-    said_once("Band: their range, lowest to highest; it is not a confidence interval."),
+    "Line: mean over seeds.",
+    ("Band: their range, lowest to highest; it is not a confidence interval."),
 )
 
 
@@ -212,32 +204,10 @@ def _thinning(column: str, grid: list[int], steps: int, runs: Sequence[Run | Tab
     if any(isinstance(run, ResultRun) for run in runs):
         smoothed = "" if column == "curve_loss" else "a mean over 4 % of the run around its step"
         drawn = f"drawn from the thinned curves in result.json, at most {POINTS} points of each run"
-        printed = f"metrics.jsonl is not kept: {drawn}{', each ' if smoothed else ''}{smoothed}."
-        return PageSentence(f"Each point: {smoothed}." if smoothed else "", printed=printed, once=True)
+        return f"metrics.jsonl is not kept: {drawn}{', each ' if smoothed else ''}{smoothed}."
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
     return f"Not all of the {count(steps)} steps are drawn, more of them around spikes."
-
-
-def _windows(results: Results, regime: str) -> str:
-    """How much of the held-out text a point of the validation curve averages; nothing where it is all of it."""
-    plan = results.plan
-    if plan is None or plan.lab_corpus is None:
-        return ""
-    parts: dict[tuple[int, int], None] = {}
-    for variant, context in {
-        (run.variant, run.planned.model.context): None for run in results.compared if run.regime == regime
-    }:
-        corpus = plan.corpus_of(variant)
-        taken = curve_windows(corpus, context, plan.study.evaluation.curve_windows)
-        parts[len(taken), len(validation_windows(corpus.validation_tokens, context))] = None
-    if all(taken == whole for taken, whole in parts):
-        return ""
-    words = " or ".join(f"{count(taken)} of the {count(whole)}" for taken, whole in parts)
-    return (
-        f"A point averages {words} windows of the held-out text; the final loss in the tables is over all of them, so a "
-        "curve ends at another value."
-    )
 
 
 def _drawn(results: Results, regime: str) -> str:
@@ -282,11 +252,7 @@ def _gap(results: Results, runs: Sequence[Run | TableRun], regime: str) -> Figur
         key="curve-gap",
         title="Training loss minus the baseline's, on the same batch",
         sentences=(
-            PageSentence(
-                "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels and what is "
-                "left is the change itself; above zero the variant is behind.",
-                printed="Both runs of a pair see the same batch at the same step, so the noise of the batches cancels.",
-            ),
+            "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels.",
             *_BAND,
             _thinning("loss", grid, longest, runs),
             "" if len(runs) == len(every) else "Left out: pairs with a run that made fewer steps than others.",
@@ -294,7 +260,6 @@ def _gap(results: Results, runs: Sequence[Run | TableRun], regime: str) -> Figur
         ),
         alt="Difference of training losses against step.",
         height=280,
-        switched=title,
     )
 
 
@@ -324,7 +289,7 @@ def _lines(
     levels: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
     x = alt.X("step:Q", title="training step").scale(nice=False)
-    base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+    base = alt.Chart(kept(data))
     under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
     band, mean, marks = mean_and_range(results, base, x, title, y_scale, ticks)
     y = alt.Y("y:Q", title=title, scale=y_scale)
@@ -356,7 +321,7 @@ def _lines(
     zoom = alt.selection_interval(name="zoom", bind="scales", translate=drag, zoom="wheel![event.shiftKey]")
     layers: list[Any] = [band.add_params(zoom), single, mean, marks, meet.add_params(under)]
     if zero:
-        layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")))
+        layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE).encode(y=alt.Y("zero:Q")))
     if levels:
         other = alt.Chart(kept(levels))
         low, high = min(row["y"] for row in data), max(row["y"] for row in data)
@@ -372,7 +337,7 @@ def _lines(
             ([row for row in levels if row["loss"] <= middle], {"align": "left", "dx": 4, "dy": -7}, 0),
         ]
         layers = [
-            other.mark_rule(color=QUIET[0], strokeDash=[1, 3], strokeWidth=1.3).encode(y=alt.Y("loss:Q")),
+            other.mark_rule(color=QUIET, strokeDash=[1, 3], strokeWidth=1.3).encode(y=alt.Y("loss:Q")),
             *layers,
             *(
                 text
@@ -380,7 +345,7 @@ def _lines(
                 if rows
                 for text in readable_text(
                     alt.Chart(kept(_named(rows))),
-                    mark={**where, "color": QUIET[0], "fontSize": 11, "opacity": alt.ExprRef(HAS_ROOM)},
+                    mark={**where, "color": QUIET, "fontSize": 11, "opacity": alt.ExprRef(HAS_ROOM)},
                     x=alt.XValue(at),
                     y=alt.Y("loss:Q"),
                     text=alt.Text("level:N"),

@@ -9,8 +9,6 @@ import altair as alt
 from ablationlab.analysis.wording import difference_of, undecided
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
-    BY_VARIANT,
-    HUES,
     RULE,
     SHAPES,
     Figure,
@@ -20,6 +18,7 @@ from ablationlab.report.charts.theme import (
     robust_scale,
     variant_colour,
 )
+from ablationlab.report.colours import HUES
 from ablationlab.report.naming import as_title, printed_unit
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _of_regimes(results: Results, analysis: Analysis, crossed: Interactions) -> 
     if not rows:
         return ()
     kept = Tables()
-    base = alt.Chart(kept(rows)).transform_filter(BY_VARIANT)
+    base = alt.Chart(kept(rows))
     order = [name for name in results.variants if any(row["variant"] == name for row in rows)]
     scale, ticks, words = robust_scale((value for row in rows for value in (row["low"], row["high"])), nice=True)
     names = [f"{_short(lines.key)} {name}" for name in lines.levels]
@@ -94,7 +93,7 @@ def _of_regimes(results: Results, analysis: Analysis, crossed: Interactions) -> 
         "color": variant_colour(results, legend=False),
     }
     y = alt.Y("delta:Q", title=_title(results, crossed) + words, scale=scale).axis(**ticks)
-    legend = alt.Legend(title=None, orient="top", symbolFillColor=RULE[0], symbolStrokeColor=RULE[0])
+    legend = alt.Legend(title=None, orient="top", symbolFillColor=RULE, symbolStrokeColor=RULE)
     tooltip = [
         alt.Tooltip("variant:N"),
         alt.Tooltip("across:N", title=_short(across.key)),
@@ -103,7 +102,7 @@ def _of_regimes(results: Results, analysis: Analysis, crossed: Interactions) -> 
         alt.Tooltip("range:N", title="interval"),
     ]
     chart = alt.layer(
-        alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")),
+        alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE).encode(y=alt.Y("zero:Q")),
         base.mark_line(strokeWidth=1.6).encode(
             **channels, y=y, strokeDash=alt.StrokeDash("line:N", sort=names, legend=None)
         ),
@@ -168,7 +167,7 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
     if len(rows) < 3:
         return ()
     kept = Tables()
-    base = alt.Chart(kept(rows)).transform_filter(BY_VARIANT)
+    base = alt.Chart(kept(rows))
     scale, ticks, words = robust_scale((value for row in rows for value in (row["low"], row["high"])), nice=True)
     names = list(lines.levels)
     legend = alt.Legend(title=None, orient="top")
@@ -181,7 +180,7 @@ def _of_arms(results: Results, crossed: Interactions) -> tuple[Figure, ...]:
     }
     y = alt.Y("delta:Q", title=_title(results, crossed) + words, scale=scale).axis(**ticks)
     chart = alt.layer(
-        alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")),
+        alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE).encode(y=alt.Y("zero:Q")),
         base.mark_line(strokeWidth=1.6).encode(**channels, y=y),
         base.mark_rule(strokeWidth=2).encode(**channels, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         base.mark_point(size=70, filled=True, opacity=1).encode(

@@ -11,14 +11,11 @@ import altair as alt
 from ablationlab.analysis.wording import difference_of, margin_of, name_of, pair_difference, undecided
 from ablationlab.core.format import difference, level
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import MACRO, ComparedTask
+from ablationlab.records.analysis import ComparedTask
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BAND,
-    BY_CONTRAST,
-    BY_SEED,
-    BY_VARIANT,
     FEWEST_MULTIPLES,
     GROUND,
     RULE,
@@ -26,14 +23,12 @@ from ablationlab.report.charts.theme import (
     Tables,
     drawn_values,
     figure,
-    level_or_turned,
     robust_scale,
-    said_once,
     tip,
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.naming import as_title, axis, placed, printed_unit, shared_inputs
+from ablationlab.report.naming import placed, printed_unit, shared_inputs
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -144,11 +139,11 @@ def _difference(results: Results, group: list[Comparison], every: list[Compariso
     layers: list[Any] = []
     effect = first.smallest_effect
     if effect:
-        band = alt.Chart(kept([{"low": -effect, "high": effect}])).mark_rect(color=BAND[0])
+        band = alt.Chart(kept([{"low": -effect, "high": effect}])).mark_rect(color=BAND)
         layers.append(band.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")))
-    layers.append(alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(x=alt.X("zero:Q")))
-    summary = alt.Chart(kept(means)).transform_filter(BY_CONTRAST)
-    single = alt.Chart(kept(points)).transform_filter(f"{BY_CONTRAST} && {BY_SEED}")
+    layers.append(alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE).encode(x=alt.X("zero:Q")))
+    summary = alt.Chart(kept(means))
+    single = alt.Chart(kept(points))
     if any(row["low"] is not None for row in means):
         layers += [
             summary.mark_rule(strokeWidth=2 if shown_equal else 3).encode(
@@ -158,7 +153,7 @@ def _difference(results: Results, group: list[Comparison], every: list[Compariso
             summary.mark_tick(thickness=1.5, size=16).encode(x=alt.X("high:Q"), y=y, color=colour),
         ]
     if shown_equal:
-        equal = alt.Chart(kept(shown_equal)).transform_filter(BY_CONTRAST)
+        equal = alt.Chart(kept(shown_equal))
         layers.append(
             equal.mark_rule(strokeWidth=7, opacity=0.55).encode(
                 x=alt.X("low:Q"),
@@ -186,7 +181,7 @@ def _difference(results: Results, group: list[Comparison], every: list[Compariso
                 tip("reference_value", "value", "reference"),
             ],
         ),
-        summary.mark_point(size=110, filled=True, opacity=1, stroke=GROUND[0], strokeWidth=1.5, shape="diamond").encode(
+        summary.mark_point(size=110, filled=True, opacity=1, stroke=GROUND, strokeWidth=1.5, shape="diamond").encode(
             x=x,
             y=y,
             color=colour,
@@ -207,9 +202,7 @@ def _difference(results: Results, group: list[Comparison], every: list[Compariso
         f"Shaded: smaller than the smallest effect that matters, ±{margin_of(first, effect)}." if effect else ""
     )
     equal_at = " or ".join(dict.fromkeys(str(row["level"]) for row in shown_equal))
-    equal_bar = said_once(
-        f"Thick bar, where equivalence is shown: the {equal_at} interval of that test, within the shaded band."
-    )
+    equal_bar = f"Thick bar, where equivalence is shown: the {equal_at} interval of that test, within the shaded band."
     unpaired = all(comparison.design == "unpaired" for comparison in group)
     mean, its, over = ("difference of the two means", "its ", "") if unpaired else ("mean", "", " over all pairs")
     diamond = f"Diamond and bar: {mean} and {its}{at} interval ({first.interval})" if at else f"Diamond: {mean}"
@@ -223,7 +216,7 @@ def _difference(results: Results, group: list[Comparison], every: list[Compariso
     else:
         alike_in = "".join(f", same {name}" for name in shared_inputs(results))
         title = f"Paired differences in {name}"
-        marks = [said_once(f"Small marks: one pair of runs each, same seed{alike_in}."), *marks]
+        marks = [(f"Small marks: one pair of runs each, same seed{alike_in}."), *marks]
     return figure(
         results,
         kept,
@@ -260,60 +253,3 @@ def changes(logs: Iterable[float | None]) -> dict[str, Any]:
         else "datum.value == 0 ? '0 %' : format(100 * (exp(datum.value) - 1), '+,.2~r') + ' %'"
     )
     return {"values": sorted(kept), "labelExpr": words}
-
-
-def slopes(results: Results) -> tuple[Figure, ...]:
-    """The values behind the primary differences: one line per seed, from arm to arm."""
-    made = []
-    for regime in results.deciding_first:
-        kept = Tables()
-        values = _values(results, regime)
-        seeds, left_out = drawn_values(grouped((row["variant"], (row["seed"], row["value"])) for row in values))
-        values = [row for row in values if row["seed"] in seeds]
-        if not values:
-            continue
-        metric = str(results.primary)
-        base = alt.Chart(kept(values)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-        order = [name for name in results.variants if any(row["variant"] == name for row in values)]
-        x = alt.X("variant:N", title=None, sort=order).axis(labelFontWeight=600, **level_or_turned(order))
-        scale, ticks, words = robust_scale((row["value"] for row in values), zero=False, nice=True)
-        y = alt.Y("value:Q", title=axis(metric, values[0]["unit"]) + words, scale=scale).axis(**ticks)
-        lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(
-            x=x, y=y, detail=alt.Detail("seed:N")
-        )
-        points = base.mark_point(filled=True, size=64, opacity=0.95).encode(
-            x=x,
-            y=y,
-            color=variant_colour(results, legend=False),
-            shape=variant_shape(results),
-            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("seed:N"), tip("value", "value")],
-        )
-        made.append(
-            figure(
-                results,
-                kept,
-                alt.layer(lines, points),
-                regime=regime,
-                key="slopes",
-                title=f"{as_title(metric_name(metric))} of every run",
-                sentences=("A line joins the runs of one seed.", left_out),
-                alt=f"{metric_name(metric)} per variant and seed.",
-                height=300,
-            )
-        )
-    return tuple(made)
-
-
-def _values(results: Results, regime: str) -> list[dict[str, Any]]:
-    if results.analysis is None or results.primary is None:
-        return []
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for comparison in results.analysis.comparisons:
-        here = (comparison.metric, comparison.regime) == (results.primary, regime)
-        if not here or comparison.task not in (None, MACRO):
-            continue
-        for pair in comparison.pairs:
-            where = {"seed": str(pair.seed), "unit": comparison.unit, "regime": regime}
-            for arm, value in ((comparison.variant, pair.variant), (comparison.reference, pair.reference)):
-                rows[arm, str(pair.seed)] = {"variant": arm, "value": value, **where}
-    return list(rows.values())

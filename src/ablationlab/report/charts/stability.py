@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
 from ablationlab.analysis.wording import instability
-from ablationlab.core.format import p_clause, setting
-from ablationlab.core.grouping import grouped
+from ablationlab.core.format import p_clause
 from ablationlab.records.settings import TUNED
 from ablationlab.report.charts.theme import (
     BAD,
-    BY_REGIME,
-    BY_SEED,
-    BY_VARIANT,
     CALM,
     GRID,
     GROUND,
-    HUES,
     QUIET,
     WARN,
     Figure,
     Tables,
-    decades,
-    drawn_values,
     figure,
     tip,
     variant_colour,
     variant_dash,
     variant_rows,
-    variant_shape,
 )
+from ablationlab.report.colours import HUES
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import ArmSurvival
@@ -41,94 +34,16 @@ if TYPE_CHECKING:
 FEW_ROWS = 10
 UNFINISHED = "not finished"
 ENDS = {
-    "steady": CALM[0],
-    "spiked": WARN[0],
+    "steady": CALM,
+    "spiked": WARN,
     "ended worse": HUES[6][0],
-    "diverged": BAD[0],
-    UNFINISHED: GRID[0],
+    "diverged": BAD,
+    UNFINISHED: GRID,
 }
 MARKS = {"diverged": "D", "spiked": "S", "ended worse": "W", UNFINISHED: "·"}
 
 
 _SIGNS = {"steady": "blank", **{end: "a dot" if mark == "·" else mark for end, mark in MARKS.items()}}
-
-
-def spikes(results: Results) -> tuple[Figure, ...]:
-    """The spike score of every run, by variant, beside the threshold."""
-    kept = Tables()
-    analysis = results.analysis
-    stability = analysis.stability if analysis is not None else None
-    scored = grouped(
-        ((seen.variant, seen.regime), (seen.seed, seen.spike_score))
-        for seen in (stability.runs if stability is not None else ())
-        if seen.spike_score is not None
-    )
-    seeds, left_out = drawn_values(scored)
-    data = [
-        {
-            "run": seen.run,
-            "variant": seen.variant,
-            "regime": seen.regime,
-            "seed": str(seen.seed),
-            "score": seen.spike_score,
-            "step": seen.spike_step,
-            "why": instability(analysis, seen),
-        }
-        for seen in (stability.runs if stability is not None else ())
-        if analysis is not None and seen.spike_score is not None and (seen.unstable or seen.seed in seeds)
-    ]
-    if stability is None or not data:
-        return ()
-    scores = [seen.spike_score for seen in stability.runs if seen.spike_score is not None]
-    far = max(scores) > 50 * stability.threshold
-    scale = alt.Scale(type="symlog", constant=stability.threshold) if far else alt.Scale(zero=True)
-    words = ", symmetric log scale" if far else ""
-    x = alt.X("score:Q", title=f"spike score (robust standard deviations of the loss's own noise){words}", scale=scale)
-    x = x.axis(**decades(scores, stability.threshold)) if far else x
-    y = variant_rows(results)
-    align: Literal["left", "right"] = "left" if max(scores) > 2 * stability.threshold else "right"
-    limit = alt.Chart(kept([{"limit": stability.threshold, "text": f"unstable above {setting(stability.threshold)}"}]))
-    chart = alt.layer(
-        limit.mark_rule(color=BAD[0], strokeDash=[5, 4]).encode(x=alt.X("limit:Q")),
-        limit.mark_text(align=align, dx=6 if align == "left" else -6, baseline="top", color=BAD[0], fontSize=11).encode(
-            x=alt.X("limit:Q"), y=alt.YValue(2), text=alt.Text("text:N")
-        ),
-        alt.Chart(kept(data))
-        .transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
-        .mark_point(size=64, strokeWidth=1.7, filled=False, opacity=0.9)
-        .encode(
-            x=x,
-            y=y,
-            color=variant_colour(results, legend=False),
-            shape=variant_shape(results),
-            tooltip=[
-                alt.Tooltip("run:N"),
-                alt.Tooltip("regime:N"),
-                alt.Tooltip("seed:N"),
-                tip("score", "score"),
-                tip("step", "count", "at step"),
-                alt.Tooltip("why:N", title="reading"),
-            ],
-        ),
-    )
-    return (
-        figure(
-            results,
-            kept,
-            chart,
-            key="spikes",
-            title="Largest loss spike of every run",
-            sentences=(
-                "How far the training loss rose above its recent past for at least two steps.",
-                "The descent itself gives negative values.",
-                "One mark is one run; a run beyond the threshold counts as unstable.",
-                left_out,
-                "Unstable runs of the others are, too." if left_out else "",
-            ),
-            alt=f"Spike scores by variant, threshold {setting(stability.threshold)}.",
-            height=max(150, 52 * len(results.variants) + 40),
-        ),
-    )
 
 
 def calm(results: Results) -> bool:
@@ -153,8 +68,8 @@ def ends(results: Results) -> tuple[Figure, ...]:
         labelAngle=0, labelFlush=False, ticks=False, domain=False, labels=not many
     )
     y = variant_rows(results, field="row", order=order, room=300)
-    base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
-    cells = base.mark_rect(stroke=GROUND[0], strokeWidth=0 if many else 3, cornerRadius=0 if many else 4).encode(
+    base = alt.Chart(kept(data))
+    cells = base.mark_rect(stroke=GROUND, strokeWidth=0 if many else 3, cornerRadius=0 if many else 4).encode(
         x=x,
         y=y,
         color=alt.Color(
@@ -171,7 +86,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
                 x=x,
                 y=y,
                 text=alt.Text("mark:N"),
-                color=alt.ColorValue(GROUND[0], condition={"test": f"datum.end == '{UNFINISHED}'", "value": QUIET[0]}),
+                color=alt.ColorValue(GROUND, condition={"test": f"datum.end == '{UNFINISHED}'", "value": QUIET}),
             )
         )
     return (
@@ -218,7 +133,6 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
         ]
     chart = (
         alt.Chart(kept(rows))
-        .transform_filter(BY_VARIANT)
         .mark_line(interpolate="step-after", strokeWidth=2, point=True)
         .encode(
             x=alt.X("step:Q", title="step"),

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from ablationlab.analysis.wording import instability
-from ablationlab.core.format import difference, level, setting
+from ablationlab.core.format import level, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BAD,
-    BY_SEED,
-    BY_VARIANT,
     CALM,
     GROUND,
     INK,
@@ -24,7 +22,6 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_dash,
     variant_rows,
-    variant_shape,
 )
 from ablationlab.report.naming import axis
 
@@ -77,8 +74,8 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
     x = x.axis(values=rates, format="~g", labelOverlap="greedy")
     title = axis(metric, results.unit(metric))
     scale = alt.Scale(zero=False)
-    base = alt.Chart(kept(data)).transform_filter(BY_VARIANT)
-    single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+    base = alt.Chart(kept(data))
+    single = alt.Chart(kept(seeds))
     chart = alt.layer(
         base.mark_area(fillOpacity=0.16, opacity=1).encode(
             x=x, y=alt.Y("low:Q", title=title, scale=scale), y2=alt.Y2("high:Q"), color=colour
@@ -120,68 +117,6 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
     )
 
 
-def sensitivity(results: Results) -> tuple[Figure, ...]:
-    """Learning-rate sensitivity (Wortsman et al. 2024): expected excess of the final loss over the best one."""
-    kept = Tables()
-    sweep = _sweep(results)
-    if sweep is None:
-        return ()
-    seeds = [
-        {**_row(part), "seed": str(part.seed), "rate": setting(part.best_lr)}
-        for part in sweep.sensitivities
-        if part.sensitivity is not None
-    ]
-    means = [
-        {**_row(part), "shown": difference(part.mean, part.low, part.high, sign=False).text}
-        for part in sweep.summaries
-        if part.mean is not None
-    ]
-    if not seeds and not means:
-        return ()
-    x = alt.X("mean:Q", title="learning-rate sensitivity (nats/token), lower is more forgiving").scale(zero=True)
-    y = variant_rows(results)
-    colour = variant_colour(results, legend=False)
-    summary = alt.Chart(kept(means)).transform_filter(BY_VARIANT)
-    single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-    chart = alt.layer(
-        summary.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y, color=colour),
-        single.mark_point(size=50, filled=False, strokeWidth=1.6, yOffset=-14).encode(
-            x=alt.X("sensitivity:Q"),
-            y=y,
-            color=colour,
-            shape=variant_shape(results),
-            tooltip=[
-                alt.Tooltip("variant:N"),
-                alt.Tooltip("seed:N"),
-                tip("sensitivity", "reading"),
-                alt.Tooltip("rate:N", title="best rate"),
-            ],
-        ),
-        summary.mark_point(size=100, filled=True, shape="diamond", stroke=GROUND[0], strokeWidth=1.5, opacity=1).encode(
-            x=x,
-            y=y,
-            color=colour,
-            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("shown:N", title="mean"), alt.Tooltip("n:Q", title="seeds")],
-        ),
-    )
-    return (
-        figure(
-            results,
-            kept,
-            chart,
-            key="sweep-sensitivity",
-            title="Learning-rate sensitivity",
-            sentences=(
-                "The mean excess of the final loss over the seed's best one as the rate varies over the sweep (Wortsman et "
-                "al. 2024).",
-                "Diamond and bar: mean and interval over seeds; small marks: seeds.",
-            ),
-            alt="Sensitivity to the learning rate, by variant.",
-            height=max(150, 56 * len(results.variants) + 40),
-        ),
-    )
-
-
 def divergence_map(results: Results) -> tuple[Figure, ...]:
     """Variant by learning rate: how many of the seeds' runs were unstable."""
     kept = Tables()
@@ -203,17 +138,17 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
         cell["rate"] = setting(cell["lr"])
     off = results.plan is None or results.plan.study.stability.worse_than_start == "off"
     rates = [setting(lr) for lr in sorted({lr for _, lr in cells})]
-    base = alt.Chart(kept(cells.values())).transform_filter(BY_VARIANT)
+    base = alt.Chart(kept(cells.values()))
     x = alt.X("rate:N", title="peak learning rate", sort=rates)
     x = x.axis(labelAngle=0, labelFlush=False, ticks=False, domain=False)
     y = variant_rows(results)
     chart = alt.layer(
-        base.mark_rect(stroke=GROUND[0], strokeWidth=3, cornerRadius=4).encode(
+        base.mark_rect(stroke=GROUND, strokeWidth=3, cornerRadius=4).encode(
             x=x,
             y=y,
             color=alt.Color(
                 "share:Q",
-                scale=alt.Scale(domain=[0, 0.5, 1], range=[CALM[0], WARN[0], BAD[0]]),
+                scale=alt.Scale(domain=[0, 0.5, 1], range=[CALM, WARN, BAD]),
                 legend=alt.Legend(title="share of runs unstable", format=".0%", orient="top", values=[0, 0.5, 1]),
             ),
             tooltip=[
@@ -228,7 +163,7 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
             x=x,
             y=y,
             text=alt.Text("text:N"),
-            color=alt.ColorValue(INK[0], condition={"test": "datum.share > 0.25", "value": GROUND[0]}),
+            color=alt.ColorValue(INK, condition={"test": "datum.share > 0.25", "value": GROUND}),
         ),
     )
     return (

@@ -1,9 +1,7 @@
 """What all charts share: colours that a colour-blind eye tells apart, one per variant everywhere, and the selection.
 
-Colours come in pairs, for light and for dark ground. Charts are built with the light ones; the page exchanges them by
-`DARK_OF`. The first hues are those of Okabe and Ito (2008), darkened or lightened until they stand out from either ground
-and, six of them, from one another for a colour-blind eye; the others are for studies of many variants. No chart tells
-variants apart by hue alone: each has a dash pattern and a shape too.
+Charts have the light colours of `report.colours`. No chart tells variants apart by hue alone: each has a dash pattern and a
+shape too.
 """
 
 from __future__ import annotations
@@ -13,11 +11,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import count
 from ablationlab.records.storage import slug
 from ablationlab.report import fonts
+from ablationlab.report.colours import RING, emblems
 
 if TYPE_CHECKING:
     import altair as alt
@@ -25,72 +24,39 @@ if TYPE_CHECKING:
     from ablationlab.records.analysis import Seed
     from ablationlab.records.results import Results
 
-#: (light, dark), the baseline's first: it is grey, the changes have colours.
-HUES = (
-    ("#59626d", "#a9b3bd"),
-    ("#0072b2", "#4ba9e3"),
-    ("#d55e00", "#f2894a"),
-    ("#00936b", "#37c89c"),
-    ("#c05c9b", "#f5a8e8"),
-    ("#7b5b2c", "#cba872"),
-    ("#6f3cc4", "#b694ff"),
-    ("#b97a00", "#efb840"),
-    ("#a80f2d", "#ff6479"),
-    ("#4a8c10", "#8fdc52"),
-    ("#00818a", "#3fe0ea"),
-    ("#cc2fa6", "#ff7be6"),
-    ("#232f7d", "#6f86ff"),
-    ("#dc6a75", "#ffc2b8"),
-    ("#2a4a3a", "#d9f2c0"),
-    ("#8f9000", "#dfe04a"),
-)
 #: More variants than this have smaller legends and wider charts.
 MANY = 8
-INK = ("#1d2228", "#e9e6e0")
-QUIET = ("#626b75", "#9ba5af")
-GRID = ("#e9e7e1", "#262d34")
-RULE = ("#8c939b", "#6f7983")
-BAND = ("#efe9d9", "#35301f")
-CALM = ("#d3e6de", "#1f4538")
-GOOD = ("#00936c", "#37c89d")
-BAD = ("#c2410c", "#f2894b")
-WARN = ("#b97a01", "#efb841")
-GROUND = ("#ffffff", "#14191e")
-
-DARK_OF: Mapping[str, str] = dict((*HUES, INK, QUIET, GRID, RULE, BAND, CALM, GOOD, BAD, WARN, GROUND))
+INK = "#1d2228"
+QUIET = "#626b75"
+GRID = "#e9e7e1"
+RULE = "#8c939b"
+BAND = "#efe9d9"
+CALM = "#d3e6de"
+GOOD = "#00936c"
+BAD = "#c2410c"
+WARN = "#b97a01"
+GROUND = "#ffffff"
 
 #: The baseline is a whole line, drawn first; in the gaps of the others it stays visible where curves coincide. Dashes and
 #: gaps are long enough that two colours alternate there: shorter ones mix to grey.
-DASHES = ([1, 0], [14, 5], [7, 9], [14, 5, 4, 5], [22, 5], [5, 7], [10, 4], [9, 4, 4, 4])
+DASHES = ([1, 0], [14, 5], [7, 9], [14, 5, 4, 5], [22, 5], [5, 7], [10, 4], [9, 4, 4, 4], [18, 9])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
-
-
-class PageSentence(str):
-    """A sentence of a caption on the page, and what is *printed* in its place.
-
-    *once*: how to read marks that many charts have; the page says it below the first chart of a section.
-    """
-
-    printed: str
-    once: bool
-
-    def __new__(cls, text: str, *, printed: str = "", once: bool = False) -> Self:
-        made = super().__new__(cls, text)
-        made.printed, made.once = printed, once
-        return made
-
-
-def said_once(text: str) -> PageSentence:
-    """A sentence that the page says below the first chart of a section, and paper below each."""
-    return PageSentence(text, printed=text, once=True)
+#: Each shape of a variant in Vega's words, and the dashes that go with it.
+_VEGA: Mapping[str, str] = {
+    "circle": "circle",
+    "square": "square",
+    "triangle": "triangle-up",
+    "diamond": "diamond",
+    "down": "triangle-down",
+    "cross": "cross",
+    "right": "triangle-right",
+    "left": "triangle-left",
+    RING: "circle",
+}
 
 
 #: What most charts of a mean draw.
-RANGE_OF_SEEDS = PageSentence(
-    "Line: mean over the seeds shown; band: their range.",
-    printed="Line: mean over seeds; band: their range.",
-    once=True,
-)
+RANGE_OF_SEEDS = "Line: mean over seeds; band: their range."
 
 
 @dataclass(frozen=True)
@@ -99,8 +65,7 @@ class Figure:
     empty ones left out, are its caption.
 
     The chart names its tables, which are kept beside it; `spec` puts the two together. ``regime`` is set where a study has
-    several and the figure shows one of them; ``family`` is the title that its figures of all regimes share. *switched*:
-    the title of the vertical axis, without its scale, of a chart that the page lets readers smooth and switch to a logarithm.
+    several and the figure shows one of them.
     """
 
     key: str
@@ -111,19 +76,11 @@ class Figure:
     alt: str = ""
     height: int = 320
     regime: str = ""
-    family: str = ""
-    switched: str = ""
 
     @property
     def caption(self) -> str:
-        """What stands below it on the page."""
+        """What stands below it."""
         return " ".join(filter(None, self.sentences))
-
-    @property
-    def printed_caption(self) -> str:
-        """What stands below it on paper."""
-        texts = (text.printed if isinstance(text, PageSentence) else text for text in self.sentences)
-        return " ".join(filter(None, texts))
 
     @cached_property
     def bare(self) -> dict[str, Any]:
@@ -136,14 +93,9 @@ class Figure:
         """The variants that are drawn."""
         return frozenset(row["variant"] for rows in self.data.values() for row in rows if "variant" in row)
 
-    @cached_property
-    def legend(self) -> int:
-        """How many variants its legend names."""
-        return _legend_names(self.bare)
-
-    def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
-        """The whole specification, for light ground unless *dark*; without zoom, which a file has no use for."""
-        spec = {**self.bare, "width": width, "height": self.height, "config": config(dark=dark)}
+    def spec(self, *, width: int = 560) -> dict[str, Any]:
+        """The whole specification; without zoom, which a file has no use for."""
+        spec = {**self.bare, "width": width, "height": self.height, "config": config()}
         names: list[str] = next(
             (param["value"] for param in spec.get("params", ()) if param["name"] == "shown_variants"), []
         )
@@ -152,7 +104,7 @@ class Figure:
             spec["config"]["legend"] |= {"labelFontSize": 10}
         spec["params"] = [param for param in spec.get("params", ()) if param.get("bind") != "scales"]
         spec["datasets"] = {name: list(rows) for name, rows in self.data.items()}
-        return recoloured(spec) if dark else spec
+        return spec
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """What Jupyter shows."""
@@ -190,36 +142,10 @@ def _log_labels(part: Any) -> Any:
     return part
 
 
-def _legend_names(part: Any) -> int:
-    if isinstance(part, list):
-        return max(map(_legend_names, part), default=0)
-    if not isinstance(part, dict):
-        return 0
-    own = part.get("legend")
-    named = len(own.get("values", ())) if isinstance(own, dict) else 0
-    return max(named, *map(_legend_names, part.values()), 0)
-
-
 def legend_columns(names: Sequence[str], width: float) -> int:
-    """Entries of a legend that fit beside one another, smaller ones where variants are many; `page.js` does the same."""
+    """Entries of a legend that fit beside one another, smaller ones where variants are many."""
     size, rest = (10, 52) if len(names) > MANY else (12, 68)
     return max(1, int(width // (max((fonts.width(name, size) for name in names), default=0) + rest)))
-
-
-def _turned(place: int, looks: int) -> int:
-    """The dash or shape of a variant: another one each time the colours start again, so that no two variants look alike."""
-    return (place + place // len(HUES)) % looks
-
-
-def recoloured(spec: Any) -> Any:
-    """A specification with every light colour exchanged for its dark one."""
-    if isinstance(spec, dict):
-        return {key: recoloured(value) for key, value in spec.items() if key != "datasets"} | (
-            {"datasets": spec["datasets"]} if "datasets" in spec else {}
-        )
-    if isinstance(spec, list):
-        return [recoloured(value) for value in spec]
-    return DARK_OF.get(spec, spec) if isinstance(spec, str) else spec
 
 
 #: Runs that charts of single runs draw.
@@ -254,8 +180,8 @@ def drawn_values(arms: Mapping[Any, Sequence[tuple[Seed, float]]]) -> tuple[froz
 
 
 def colours(results: Results) -> dict[str, str]:
-    """Variant -> light colour, by the study's order."""
-    return {name: HUES[place % len(HUES)][0] for place, name in enumerate(results.variants)}
+    """Variant -> light colour."""
+    return {name: emblem.colour() for name, emblem in emblems(results.variants, results.baseline).items()}
 
 
 #: So many figures of one kind or more, one per regime, are drawn small, side by side, under one title.
@@ -291,9 +217,12 @@ def variant_dash(results: Results, *, legend: bool = True) -> alt.StrokeDash:
     """The dash pattern that goes with the colour; its *legend* shows lines."""
     import altair as alt
 
-    names = list(results.variants)
-    patterns = [DASHES[_turned(place, len(DASHES))] for place in range(len(names))]
-    scale = alt.Scale(domain=names, range=patterns)
+    places = list(_VEGA)
+    patterns = {
+        name: DASHES[0] if emblem.shape == RING else DASHES[1 + places.index(emblem.shape)]
+        for name, emblem in emblems(results.variants, results.baseline).items()
+    }
+    scale = alt.Scale(domain=list(patterns), range=list(patterns.values()))
     return alt.StrokeDash("variant:N", scale=scale, legend=_legend(lines=True) if legend else None)
 
 
@@ -305,11 +234,9 @@ def variant_shape(results: Results, *, legend: bool = False, drawn: Collection[s
     """The shape that goes with the colour."""
     import altair as alt
 
-    names = list(results.variants)
-    shapes = [SHAPES[_turned(place, len(SHAPES))] for place in range(len(names))]
-    return alt.Shape(
-        "variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend(False, drawn) if legend else None
-    )
+    found = {name: _VEGA[emblem.shape] for name, emblem in emblems(results.variants, results.baseline).items()}
+    scale = alt.Scale(domain=list(found), range=list(found.values()))
+    return alt.Shape("variant:N", scale=scale, legend=_legend(False, drawn) if legend else None)
 
 
 #: Numbers of a tooltip in d3's words, as `core.format` prints them on the page. The digits of a difference follow from its
@@ -392,7 +319,7 @@ def mean_and_range(
             strokeWidth=alt.StrokeWidthValue(2.2, condition={"test": "datum.variant == shown_baseline", "value": 3.2}),
         ),
         placed.transform_filter(MARKED)
-        .mark_point(shape="circle", filled=True, size=46, opacity=1, stroke=GROUND[0], strokeWidth=1)
+        .mark_point(shape="circle", filled=True, size=46, opacity=1, stroke=GROUND, strokeWidth=1)
         .encode(x=x, y=mean, color=colour),
     ]
 
@@ -402,32 +329,21 @@ def readable_text(base: Any, *, mark: Mapping[str, Any], **channels: Any) -> lis
     halo = {key: value for key, value in channels.items() if key != "color"}
     plain = {key: value for key, value in mark.items() if key != "color"}
     return [
-        base.mark_text(**plain, color=GROUND[0], stroke=GROUND[0], strokeWidth=4, strokeJoin="round").encode(**halo),
+        base.mark_text(**plain, color=GROUND, stroke=GROUND, strokeWidth=4, strokeJoin="round").encode(**halo),
         base.mark_text(**mark).encode(**channels),
     ]
 
 
-#: The filters of the page's selection, for rows that carry the fields they speak of.
-BY_VARIANT = "indexof(shown_variants, datum.variant) >= 0"
-BY_SEED = "indexof(shown_seeds, datum.seed) >= 0"
-BY_REGIME = "indexof(shown_regimes, datum.regime) >= 0"
-#: A contrast is hidden with its variant, and with its reference unless that is the baseline.
-BY_CONTRAST = f"{BY_VARIANT} && (datum.reference == shown_baseline || indexof(shown_variants, datum.reference) >= 0)"
-
-
 def figure(results: Results, tables: Tables, chart: Any, *, regime: str = "", **words: Any) -> Figure:
-    """A figure that follows the page's selection; where a study has several regimes, it names the *regime* it shows."""
+    """A figure; where a study has several regimes, it names the *regime* it shows."""
     import altair as alt
 
     if regime and len(results.regimes) > 1:
         words["key"] += f"-{slug(regime)}"
-        words["family"] = words["title"]
         words["title"] += f", regime {regime}"
         words["regime"] = regime
     selection = {
         "shown_variants": list(results.variants),
-        "shown_seeds": [str(seed) for seed in results.seeds],
-        "shown_regimes": list(results.regimes),
         "shown_baseline": results.baseline,
     }
     own = [] if chart.params is alt.Undefined else chart.params
@@ -519,19 +435,18 @@ def thinned(steps: Sequence[int], most: int, keep: Iterable[int] = ()) -> list[i
     return sorted(chosen | (set(keep) & set(steps)))
 
 
-def config(*, dark: bool = False) -> dict[str, Any]:
+def config() -> dict[str, Any]:
     """Vega-Lite's settings: quiet grid, no frame, type like the page's."""
-    pick = 1 if dark else 0
     return {
         "font": f"{fonts.FAMILY}, sans-serif",  # the latter where a notebook draws
         "background": None,
         "view": {"stroke": None},
         "axis": {
-            "gridColor": GRID[pick],
-            "domainColor": RULE[pick],
-            "tickColor": RULE[pick],
-            "labelColor": QUIET[pick],
-            "titleColor": INK[pick],
+            "gridColor": GRID,
+            "domainColor": RULE,
+            "tickColor": RULE,
+            "labelColor": QUIET,
+            "titleColor": INK,
             "titleFontWeight": 500,
             "titleFontSize": 12,
             "labelFontSize": 11,
@@ -547,12 +462,12 @@ def config(*, dark: bool = False) -> dict[str, Any]:
         "axisXQuantitative": {"tickCount": {"expr": "max(2, ceil(width / 90))"}},
         "axisY": {"domain": False, "ticks": False},
         "legend": {
-            "labelColor": INK[pick],
-            "titleColor": QUIET[pick],
+            "labelColor": INK,
+            "titleColor": QUIET,
             "labelFontSize": 12,
             "symbolSize": 90,
             "labelLimit": 260,
         },
-        "text": {"color": INK[pick], "fontSize": 12},
+        "text": {"color": INK, "fontSize": 12},
         "line": {"strokeJoin": "round"},
     }

@@ -10,13 +10,10 @@ import altair as alt
 
 from ablationlab.analysis.wording import gain_intervals, listed
 from ablationlab.core.format import difference, fixed, level, number, setting
-from ablationlab.core.grouping import grouped
 from ablationlab.records.metrics import metric_name
 from ablationlab.report import fonts
 from ablationlab.report.charts.theme import (
     BAND,
-    BY_REGIME,
-    BY_VARIANT,
     QUIET,
     RULE,
     Figure,
@@ -24,7 +21,6 @@ from ablationlab.report.charts.theme import (
     figure,
     readable_text,
     robust_scale,
-    said_once,
     tip,
     variant_colour,
 )
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Results
     from ablationlab.records.verdict import VariantVerdict
 
-#: Beyond so many rings, each regime has a plane of its own, and names stand in a column.
+#: Of more rings than this, names stand in a column.
 MOST_LABELS = 5
 #: The smallest view of the chart within its padding, and the height of a line, in pixels.
 VIEW, LINE = (150.0, 50.0), 15
@@ -88,8 +84,8 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
 def tradeoff(results: Results) -> tuple[Figure, ...]:
     """Gain in stability (x) against cost in the primary metric (y, positive is worse).
 
-    One plane; of many rings, one plane per regime, of those where some run was unstable. None where nothing was: there is
-    no trade. A cost that is a few exploded runs' has no ring, as tables have no number for it.
+    Of many rings in several regimes there is none: tables have them. None where no run was unstable: there is no trade. A
+    cost that is a few exploded runs' has no ring, as tables have no number for it.
     """
     stability = results.analysis.stability if results.analysis is not None else None
     arms = stability.arms if stability is not None else ()
@@ -101,28 +97,13 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
     known = [row for row in data if {(row[arm], row["regime"]) for arm in ("variant", "reference")} & unstable]
     if not known:
         return ()
-    left_out = [dominated[row["comparison"]] for row in rows if row["comparison"] in dominated]
-    if len(data) <= MOST_LABELS or len(results.regimes) == 1:
-        return (_plane(results, data, left_out=left_out),)
-    restless = {regime for _, regime in unstable}
-    still = [regime for regime in results.regimes if regime not in restless]
-    drawn = {row["regime"] for row in known}
-    by_regime = grouped((row["regime"], {**row, "label": row["variant"]}) for row in data if row["regime"] in drawn)
-    return tuple(
-        _plane(results, rows, regime=regime, still=still, left_out=left_out) for regime, rows in by_regime.items()
-    )
+    if len(data) > MOST_LABELS and len(results.regimes) > 1:
+        return ()
+    return (_plane(results, data, [dominated[row["comparison"]] for row in rows if row["comparison"] in dominated]),)
 
 
-def _plane(
-    results: Results,
-    data: list[dict[str, Any]],
-    *,
-    regime: str = "",
-    still: Sequence[str] = (),
-    left_out: Sequence[Comparison] = (),
-) -> Figure:
-    """The rings of *data*, of one *regime* or of all. Not drawn: *still*, regimes without an unstable run, and *left_out*,
-    costs that are a few unstable runs'."""
+def _plane(results: Results, data: list[dict[str, Any]], left_out: Sequence[Comparison] = ()) -> Figure:
+    """The rings of *data*; not drawn are *left_out*, costs that are a few unstable runs'."""
     kept = Tables()
     metric = str(data[0]["metric"])
     comparison = results.comparison(str(data[0]["comparison"]))
@@ -149,16 +130,16 @@ def _plane(
     scale, ticks, words = robust_scale(extent, padding=34)
     title = f"cost in {metric_name(metric)}" + (f" ({unit})" if unit else "") + f", up is worse{words}"
     y = alt.Y("cost:Q", title=title, scale=scale).axis(**ticks)
-    base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
+    base = alt.Chart(kept(data))
     layers: list[Any] = []
     margins = sorted({row["margin"] for row in data if row["margin"] is not None})
     if margins:
-        band = alt.Chart(kept([{"top": margins[0], "bottom": 0.0}])).mark_rect(color=BAND[0], opacity=0.9)
+        band = alt.Chart(kept([{"top": margins[0], "bottom": 0.0}])).mark_rect(color=BAND, opacity=0.9)
         layers.append(band.encode(y=alt.Y("bottom:Q"), y2=alt.Y2("top:Q")))
     zero = alt.Chart(kept([{"zero": 0}]))
     layers += [
-        zero.mark_rule(color=RULE[0]).encode(x=alt.X("zero:Q")),
-        zero.mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")),
+        zero.mark_rule(color=RULE).encode(x=alt.X("zero:Q")),
+        zero.mark_rule(color=RULE).encode(y=alt.Y("zero:Q")),
         _corner(kept, "steadier, at a cost", 90, "right", "top"),
         _corner(kept, "less steady, at a cost", 0, "left", "top"),
         _corner(kept, "steadier, no cost", 90, "right", "bottom"),
@@ -198,7 +179,7 @@ def _plane(
         layers += _name_column(results, kept, data)
     for row, (align, dx, dy) in zip(data, () if crowded else label_places(data), strict=not crowded):
         layers += readable_text(
-            alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}"),
+            alt.Chart(kept([row])),
             mark={"align": align, "dx": dx, "dy": dy, "fontWeight": 600},
             x=alt.X("gain:Q"),
             y=alt.Y("cost:Q"),
@@ -213,24 +194,22 @@ def _plane(
         results,
         kept,
         alt.layer(*layers),
-        regime=regime,
         key="tradeoff",
         title="Stability gain against cost",
         sentences=(
-            said_once(
+            (
                 f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
                 f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged)."
             ),
-            said_once(_gain_intervals(results)),
-            said_once(f"Shaded: the margin of {setting(margins[0])}, which a gain may cost." if margins else ""),
-            said_once(_not_drawn(results)),
-            said_once(f"Not drawn, since no run was unstable there: {listed(still)}." if still else ""),
-            said_once(
+            _gain_intervals(results),
+            (f"Shaded: the margin of {setting(margins[0])}, which a gain may cost." if margins else ""),
+            _not_drawn(results),
+            (
                 f"Not drawn, since unstable runs dominate the cost: {placed(results.regimes, left_out)}."
                 if left_out
                 else ""
             ),
-            said_once("Rings that coincide are drawn inside one another." if 1 < len(data) <= MOST_LABELS else ""),
+            ("Rings that coincide are drawn inside one another." if 1 < len(data) <= MOST_LABELS else ""),
         ),
         alt=f"Plane of stability gain against cost. {words}.",
         height=max(380, ROW * len(data) + 130) if crowded else 380,
@@ -246,7 +225,6 @@ def _name_column(results: Results, kept: Tables, data: list[dict[str, Any]]) -> 
     side = -1 if fmean(row["gain"] for row in data) > 0 else 1
     ranked = sorted(data, key=lambda row: -row["cost"])
     base = alt.Chart(kept([{**row, "rank": rank, "column": side * COLUMN} for rank, row in enumerate(ranked)]))
-    base = base.transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
     # Down the middle of the plane, whatever its height.
     place = alt.ExprRef(f"height / 2 + (datum.rank - {(len(ranked) - 1) / 2}) * min({ROW}, height / {len(ranked) + 1})")
     colour = variant_colour(results, legend=False)
@@ -319,6 +297,6 @@ def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
     at_x = alt.XValue(alt.ExprRef("width - 8") if x else 8)
     at_y = alt.YValue(8 if baseline == "top" else alt.ExprRef("height - 8"))
     mark = alt.Chart(kept([{"text": text}])).mark_text(
-        align=align, baseline=baseline, color=QUIET[0], fontStyle="italic", fontSize=11
+        align=align, baseline=baseline, color=QUIET, fontStyle="italic", fontSize=11
     )
     return mark.encode(x=at_x, y=at_y, text=alt.Text("text:N")).properties(name=f"corner{len(kept.rows)}")

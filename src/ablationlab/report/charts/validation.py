@@ -6,7 +6,8 @@ import altair as alt
 
 from ablationlab.core.format import setting
 from ablationlab.instrument.validation.records import Validation
-from ablationlab.report.charts.theme import HUES, INK, QUIET, RULE, Figure, Tables
+from ablationlab.report.charts.theme import INK, QUIET, RULE, Figure, Tables
+from ablationlab.report.colours import HUES
 from ablationlab.stats import paired_t_power
 
 
@@ -45,15 +46,15 @@ def power_figure(validation: Validation) -> Figure | None:
     shape = alt.Chart(rows)
     layers = [
         alt.Chart(kept([{"power": alpha, "text": f"alpha {setting(alpha)}"}]))
-        .mark_rule(color=RULE[0], strokeDash=[4, 4])
+        .mark_rule(color=RULE, strokeDash=[4, 4])
         .encode(y=y),
-        alt.Chart(kept(curve)).mark_line(color=QUIET[0], strokeWidth=2.2).encode(x=x, y=y),
+        alt.Chart(kept(curve)).mark_line(color=QUIET, strokeWidth=2.2).encode(x=x, y=y),
         shape.mark_rule(color=ink, strokeWidth=1.6).encode(x=alt.X("d:Q"), y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         shape.mark_rule(color=ink, strokeWidth=1.6).encode(
             x=alt.X("d_low:Q"), x2=alt.X2("d_high:Q"), y=alt.Y("rate:Q")
         ),
         shape.mark_point(filled=True, size=90, color=ink, opacity=1).encode(x=alt.X("d:Q"), y=alt.Y("rate:Q")),
-        shape.mark_text(align="left", dx=9, dy=10, color=INK[0], fontSize=11).encode(
+        shape.mark_text(align="left", dx=9, dy=10, color=INK, fontSize=11).encode(
             x=alt.X("d:Q"), y=alt.Y("rate:Q"), text=alt.Text("arm:N")
         ),
     ]

@@ -2,510 +2,290 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ablationlab import __version__
 from ablationlab.analysis import wording
-from ablationlab.analysis.wording import ledger_of
-from ablationlab.core.format import part
-from ablationlab.core.grouping import grouped
-from ablationlab.instrument.replication import words
-from ablationlab.records.metrics import metric_name
-from ablationlab.records.results import not_kept
-from ablationlab.records.storage import replace
-from ablationlab.report.charts.stability import calm
-from ablationlab.report.charts.theme import (
-    DARK_OF,
-    FEWEST_MULTIPLES,
-    HUES,
-    LOG_LABELS,
-    LOG_WORDS,
-    MANY,
-    QUIET,
-    SYMLOG_WORDS,
-    Figure,
-    PageSentence,
-    colours,
-    config,
+from ablationlab.core.format import DASH, count
+from ablationlab.records import storage
+from ablationlab.records.verdict import Answer, Standing
+from ablationlab.report import fonts
+from ablationlab.report.charts.grid import grid_chart
+from ablationlab.report.charts.plot import stylesheet
+from ablationlab.report.charts.sections import pictures
+from ablationlab.report.colours import BASELINE, BETTER, HUES, INK, PAPER, WORSE
+from ablationlab.report.effects import LOST, MEDIANS, Effect, smallest_text
+from ablationlab.report.fairness import Condition, Equality
+from ablationlab.report.forest import (
+    axis_of,
+    axis_text,
+    drawn_of,
+    estimate_text,
+    forest_svg,
+    level_text,
+    name_of,
 )
-from ablationlab.report.convert import NOT_DRAWN, not_drawn
-from ablationlab.report.designs import design_lines
-from ablationlab.report.figures import Figures, draw_figures
-from ablationlab.report.naming import main_metrics
-from ablationlab.report.page import design, sentences
-from ablationlab.report.page.embed import (
-    asset,
-    by_column,
-    json_for_script,
-    packed,
-    policy,
-    render,
-    stylesheet,
-    vega_bundle,
-)
-from ablationlab.report.page.folds import comparison_folds, listed_runs, run_folds
-from ablationlab.report.page.verdicts import MOST_IN_A_ROW, linked_answers, pictures
-from ablationlab.report.table import swatch_style
-from ablationlab.report.tables.ablation import ablation_table
-from ablationlab.report.tables.answers import answer_line, hypothesis_table
-from ablationlab.report.tables.can_show import power_table
-from ablationlab.report.tables.comparisons import PAGE, comparison_table, contrast_table, text_table
-from ablationlab.report.tables.factors import interaction_table, simple_table
-from ablationlab.report.tables.failures import gain_table, stability_table
-from ablationlab.report.tables.noise import noise_table
-from ablationlab.report.tables.readings import reading_table, reading_text
-from ablationlab.report.tables.replication import direction_table, figure_table
-from ablationlab.report.tables.setup import data_table, hash_table, run_table, variant_table
-from ablationlab.report.tables.sweeps import rate_table, swept_table
-from ablationlab.report.tables.tasks import task_table
+from ablationlab.report.interim import interim_effects
+from ablationlab.report.interval import Axis, Drawn, axis_svg, interval_svg, mark_svg
+from ablationlab.report.page.embed import asset, json_for_script, policy, render, safe
+from ablationlab.report.page.rest import rest_of
+from ablationlab.report.study_report import AnswerGroup, StudyReport, study_report
+from ablationlab.report.table import html_text
+from ablationlab.report.tables.effects import effects_table
 
 if TYPE_CHECKING:
-    from ablationlab.records.analysis import Analysis, Comparison
+    from ablationlab.records.courses import Courses
     from ablationlab.records.results import Results
-    from ablationlab.report.table import Fold, Table
+    from ablationlab.report.live import LiveState
 
-SECTIONS = (
-    ("verdict", "Verdict"),
-    ("replication", "Published and ours"),
-    ("tradeoff", "Stability against cost"),
-    ("paired", "Paired differences"),
-    ("curves", "Curves"),
-    ("comparisons", "All comparisons"),
-    ("stability", "Stability"),
-    ("diagnostics", "Diagnostics"),
-    ("evaluation", "Evaluation"),
-    ("calibration", "Calibration"),
-    ("power", "Power"),
-    ("controls", "Controls"),
-    ("runs", "Runs"),
-)
-#: Comparisons that the first screen shows; of more, those that are registered.
-MOST_ABLATIONS = 8
-#: Sentences of the page that `sentences` makes.
-LEDES = (
-    "rules",
-    "corrections",
-    "pairs",
-    "pairing",
-    "curves",
-    "ngrams",
-    "comparisons",
-    "stability",
-    "evaluation",
-    "efficiency",
-    "budget",
-    "sources",
-)
-#: Families of metrics, and the section that has a table of their comparisons.
-FAMILIES = {
-    "accuracy": "evaluation",
-    "task-accuracy": "evaluation",
-    "task-scores": "evaluation",
-    "calibration": "calibration",
-    "temperature": "calibration",
+#: From so many rows of a block on, its undecided ones are one grey row.
+FOLD_FROM: Final = 9
+#: More undecided names, and more names in several regimes, than this are counted.
+MOST_NAMED: Final = 4
+#: Variants that have a column of their own in the table of what was equal.
+MOST_COLUMNS: Final = 4
+#: Signs in a box of 16, drawn rather than typed: a font may lack them.
+_SIGNS: Final[Mapping[str, str]] = {
+    Answer.BETTER: '<path d="M12 2 3 8l9 6Z" fill="currentColor"/>',
+    Answer.WORSE: '<path d="M4 2l9 6-9 6Z" fill="currentColor"/>',
+    Answer.SAME: '<path d="M3 5.5h10M3 10.5h10" class="g"/>',
+    Answer.UNDECIDED: '<circle cx="8" cy="8" r="5" class="g"/>',
+    Answer.UNSTABLE: '<path d="M1 9l3-6 4 11 4-9 3 5" class="g"/>',
+    Answer.MORE_STABLE: '<path d="M2 4h12M2 8h12M2 12h12" class="g"/>',
+    Answer.NOT_MEASURED: '<path d="M4 8h8" class="g"/>',
+    Standing.KEPT: '<path d="M2.5 8.5l3.5 4 7.5-9" class="g"/>',
+    Standing.OPEN: '<circle cx="8" cy="8" r="5" class="g" stroke-dasharray="2.6 2.6"/>',
+    Standing.BROKEN: '<path d="M3 3l10 10M13 3 3 13" class="g"/>',
 }
 
 
-def write_page(results: Results, folder: Path, *, figures: Figures | None = None) -> Path:
+def write_page(results: Results, folder: Path) -> Path:
     """Write ``folder/report.html`` and give its path."""
     path = folder / "report.html"
-    replace(path, page_html(results, folder, figures=figures).encode())
+    storage.replace(path, page_html(results).encode())
     return path
 
 
-def page_html(results: Results, folder: Path, *, figures: Figures | None = None) -> str:
-    """The page as text; *folder* is where it will lie, for its links to the runs' files."""
-    drawn = figures or draw_figures(results)
-    shared, script = asset("charts.js"), asset("page.js")
-    try:
-        vega, note = vega_bundle(), ""
-    except NOT_DRAWN as error:
-        (note,) = not_drawn({"the charts of this page": error})
-        vega = ""
-    analysis = results.analysis
-    comparisons = () if analysis is None else analysis.comparisons
-    # By number, since ids may hold any character.
-    anchors = {comparison.id: f"c{number}" for number, comparison in enumerate(comparisons)}
-    listed = results.changed(runs=listed_runs(results))
-    runs = {run.id: f"r{number}" for number, run in enumerate(listed.runs)}
-    stability = None if analysis is None else analysis.stability
-    gains = () if stability is None else stability.gains
-    groups = {name: _groups(figures) for name, figures in drawn.by_section.items()}
-    left_out = {name: part(len(runs), results.ended) for name, runs in not_kept(results.runs).items()}
-    context = {
+def page_html(results: Results) -> str:
+    """The page as text."""
+    return _page(study_report(results, results.analysis, results.verdict), results, None)
+
+
+def live_html(results: Results, live: LiveState, courses: Courses | None) -> str:
+    """The page of a study that is watched: nothing is tested, and what is only of the end is left out."""
+    told = tuple(row for row in interim_effects(results) if row.role == "primary")
+    metric = next((row.name for row in told), "")
+    unit = next((row.unit for row in told), "")
+    report = replace(study_report(results, None, None), answers=told, courses=courses, metric=metric, unit=unit)
+    return _page(report, results, live)
+
+
+def waiting_html(name: str, live: LiveState) -> str:
+    """The page of a folder without a plan."""
+    return _page(StudyReport.empty(name), None, live)
+
+
+def _page(report: StudyReport, results: Results | None, live: LiveState | None) -> str:
+    script = asset("page.js")
+    shown = [row for _, _, rows in report.blocks for row in rows]
+    axis = axis_of(shown)
+    emblems = report.emblems
+
+    def plot(row: Effect | Drawn, height: int) -> Any:
+        if axis is None:
+            return ""
+        if isinstance(row, Drawn):
+            return safe(interval_svg(axis, [row], height=height, smallest=smallest))
+        emblem = emblems.get(row.variant) if row.reference == report.baseline else None
+        colour, shape = ("currentColor", "circle") if emblem is None else (emblem.css, emblem.shape)
+        drawn = drawn_of(row, colour, shape, ticks=height >= _TICKS_FROM)
+        return safe(interval_svg(axis, [drawn], height=height, smallest=row.smallest))
+
+    def bundle(rows: Sequence[Effect]) -> Any:
+        drawn = [replace(drawn_of(row, "var(--ink2)", ticks=False), thin=True) for row in rows]
+        return "" if axis is None else safe(interval_svg(axis, drawn, height=12 + 7 * len(rows), smallest=smallest))
+
+    smallest = next((row.smallest for row in shown if row.smallest is not None), None)
+    grid = grid_chart(report) if live is None else None
+    context: dict[str, Any] = {
         "version": __version__,
-        "name": results.name,
-        "question": results.question,
-        "interim": results.interim,
-        "ended": results.ended,
-        "planned": len(results.runs),
-        "listed": len(listed.runs),
-        "problems": results.problems,
-        "stale": [wording.stale(reason) for reason in results.stale],
-        "no_charts": note,
-        "answer": "" if analysis is None or results.verdict is None else answer_line(results.verdict),
-        "strip": design.strip(results),
-        "replication": results.replication,
-        "warnings": () if results.replication is None else tuple(words.warnings(results.replication)),
-        "conclusions": () if results.replication is None else tuple(words.conclusions(results.replication)),
-        "variants": results.variants,
-        "seeds": [str(seed) for seed in results.seeds],
-        "regimes": results.regimes,
-        "many_regimes": len(results.regimes) > 1,
-        "small_height": small_height,
-        "many_variants": len(results.variants) > MANY,
-        "colours": colours(results),
-        "swatch_style": swatch_style,
-        "says": {name: getattr(sentences, name)(results) for name in LEDES},
-        "registered": sentences.registered(results),
-        "pictures": pictures(results),
-        "most_pictures": MOST_IN_A_ROW,
-        "no_verdict": _no_verdict(results),
-        "figures": groups,
-        "captions": {key: text for section in groups.values() for key, text in captions(section).items()},
-        "tools": any(figure.switched for figure in drawn.every()),
-        "filters": _filters(comparisons),
-        "interactions": analysis.interactions if analysis is not None else None,
-        "interaction_text": ""
-        if analysis is None or analysis.interactions is None
-        else wording.interactions(analysis, analysis.interactions),
-        "reading_text": "" if analysis is None or analysis.readings is None else reading_text(analysis.readings),
-        "gain_caveats": list(dict.fromkeys(wording.caveat(caveat) for gain in gains for caveat in gain.caveats)),
-        "sweep": analysis.sweep if analysis is not None else None,
-        "sweep_notes": wording.sweep_notes(analysis.sweep)
-        if analysis is not None and analysis.sweep is not None
-        else (),
-        "probe_failures": drawn.probe_failures,
-        "no_curves": sentences.no_curves(results),
-        "no_probes": left_out.get("probes.parquet"),
-        "task_notes": [wording.evaluation_note(note) for note in analysis.evaluation.notes]
-        if analysis is not None and analysis.evaluation is not None
-        else (),
-        "ledger": "" if analysis is None else ledger_of(analysis),
-        "has_analysis": analysis is not None,
-        "deviations": [(known, wording.deviation(known)) for known in analysis.deviations]
-        if analysis is not None
-        else (),
-        "configuration": design.configuration(results),
-        "has_plan": results.plan is not None,
-        "stages": design_lines(results.plan) if results.plan is not None else (),
-        "policy": policy(vega, shared, script),
-        "unpaired": sentences.unpaired(results),
+        "report": report,
+        "baseline": report.baseline,
+        "emblems": emblems,
+        "live": live,
+        "problems": [] if results is None else list(_problems(results)),
+        "nothing": "" if live is not None or results is None else _nothing(results),
+        "blocks": _blocks(report) if shown and grid is None else [],
+        "grid": grid,
+        "several": len(report.regimes) > 1,
+        "small": len(shown) > 2 * FOLD_FROM or len(report.regimes) > 1,
+        "level": level_text(report.answers),
+        "plot": plot,
+        "bundle": bundle,
+        "sides": "" if axis is None else safe(_sides(axis)),
+        "axis": "" if axis is None else safe(axis_svg(axis, _escaped(axis_text(report, axis)))),
+        "legend": safe(_legend(report)),
+        "answers": effects_table(shown, "Answers"),
+        "pictures": pictures(report),
+        "columns": _columns(report),
+        "rest": [] if results is None or live is not None else list(rest_of(results, report)),
+        "pictures_json": safe(json_for_script(_files(report))) if shown else "",
+        "policy": policy(script, live=live is not None),
+        "fonts": safe(fonts.css()),
+        "style": safe(_variables() + asset("page.css") + stylesheet()),
+        "script": safe(script),
+        "key": lambda variant: safe(_key(emblems[variant].shape, emblems[variant].css)),
+        "sign": lambda word: safe(_sign(str(word))),
+        "table": lambda table: safe(table.html()) if table is not None else "",
+        "estimate": estimate_text,
+        "interval": lambda row: row.interval if live is None else f"{row.n} pairs",
+        "fair_cell": _fair_cell,
+        "name_of": lambda row: name_of(row, report.baseline),
+        "flags": lambda row: [flag for flag in row.flags if flag not in (MEDIANS, LOST)],
+        "names": lambda group: _names(group, len(report.regimes) > 1),
+        "fact_name": lambda fact: fact.code.partition(".")[2].partition("-of")[0].replace("-", " "),
     }
-    folded = run_folds(results, listed.runs, runs, folder)
-    tables = dict.fromkeys(ANALYSIS_TABLES, "") | _record_tables(results, listed, anchors, folded)
-    if analysis is not None:
-        order = _registered_first(results, analysis)
-        opened = comparison_folds(results, order, anchors, runs)
-        tables |= _analysis_tables(results, analysis, order, anchors, opened)
-        folded += opened
-    compact = (
-        None if analysis is None else ablation_table(analysis, results.verdict, colours(results), most=MOST_ABLATIONS)
-    )
-    if compact is not None:
-        tables["ablation_table"] = compact.html(id="ablation", caption=False)
-    context["titles"] = {**dict(SECTIONS), "paired": "Differences" if context["unpaired"] else "Paired differences"}
-    context["sections"] = _sections(context, tables)
-    return render(
-        "page.html.j2",
-        context,
-        style=stylesheet() + _variant_colours(),
-        vega=packed(vega),
-        shared=shared,
-        script=script,
-        data=_data(results, compact),
-        more=packed(json_for_script(_more(drawn, groups, folded))),
-        **tables,
-    )
+    return render("page.html.j2", context)
 
 
-def _variant_colours() -> str:
-    """The colours of variants by `swatch_style`'s names; paper is light ground."""
-    light, dark = (
-        ";".join(f"--{pair[0].removeprefix('#')}:{pair[place]}" for pair in (*HUES, QUIET)) for place in (0, 1)
-    )
-    dark_ground = ':root[data-theme="dark"]'
-    return f":root{{{light}}}\n{dark_ground}{{{dark}}}\n@media print{{{dark_ground}{{{light}}}}}\n"
-
-
-#: Tables that need an analysis, by the names the template has for them.
-ANALYSIS_TABLES = (
-    "ablation_table",
-    "answer_table",
-    "hypothesis_table",
-    "comparison_table",
-    "evaluation_table",
-    "calibration_table",
-    "interaction_table",
-    "reading_table",
-    "noise_table",
-    "stability_tables",
-    "rate_table",
-    "swept_table",
-    "power_table",
-    "text_table",
-    "item_tables",
-)
-
-
-def _registered_first(results: Results, analysis: Analysis) -> list[Comparison]:
-    """The registered comparisons first, those of the primary metric foremost."""
-    return sorted(
-        analysis.comparisons,
-        key=lambda comparison: (comparison.label != "registered", comparison.metric != results.primary),
-    )
-
-
-def _analysis_tables(
-    results: Results,
-    analysis: Analysis,
-    order: Sequence[Comparison],
-    anchors: dict[str, str],
-    folds: Sequence[Fold],
-) -> dict[str, str]:
-    """All comparisons in this *order*, each with its fold; then tables of their own for some families."""
-    regimes = len(analysis.regimes)
-    whole = comparison_table("comparisons", "Table of comparisons", order, regimes, columns=PAGE)
-    tables = {
-        "comparison_table": whole.html(
-            id="comparisons-table",
-            sortable=True,
-            tall=True,
-            caption=False,
-            folds=folds,
-        )
-    }
-    for section, title in (("evaluation", "tasks and macro averages"), ("calibration", "calibration")):
-        chosen = [comparison for comparison in order if _section_of(results, comparison) == section]
-        table = comparison_table(
-            section,
-            f"Comparisons of {title}.",
-            chosen,
-            regimes,
-            columns=PAGE,
-            links=anchors,
-            about="Every row links to its comparison.",
-        )
-        tables[f"{section}_table"] = table.html(sortable=True, tall=True)
-    if results.verdict is not None:
-        tables["answer_table"] = linked_answers(analysis, results.verdict, anchors, colours(results)).html(
-            id="answers", caption=False
-        )
-        tables["hypothesis_table"] = hypothesis_table(results.verdict).html(caption=False)
-    if analysis.evaluation is not None:
-        items = [contrast_table(contrast, regimes) for contrast in analysis.evaluation.contrasts]
-        made = "".join(table.without("McNemar p", "caveats").html(tall=True) for table in items)
-        tables["item_tables"] = _folded(f"Item by item ({len(items)} tables)", made) if len(items) > 2 else made
-    if (text := text_table(analysis)) is not None:
-        tables["text_table"] = text.html()
-    if analysis.interactions is not None:
-        simple = simple_table(analysis)
-        effects = [interaction_table(analysis.interactions), *([] if simple is None else [simple])]
-        tables["interaction_table"] = "".join(table.html() for table in effects)
-    if analysis.readings is not None:
-        tables["reading_table"] = reading_table(analysis.readings, regimes, analysis.comparisons).html(tall=True)
-    if (noise := noise_table(analysis.noise)) is not None:
-        tables["noise_table"] = noise.html()
-    arms, gains = stability_table(analysis), gain_table(analysis)
-    if arms is not None and gains is not None:
-        own = arms.without("unstable", "gain", "gain_p_adjusted")
-        both = own.html(caption=False, tall=True) + gains.html(tall=True)
-        if calm(results) and len(own.rows) > 6:
-            both = _folded("Spikes and gains of every arm", both)
-        tables["stability_tables"] = both
-    if analysis.sweep is not None and analysis.sweep.best:
-        tables["rate_table"] = rate_table(analysis.sweep).html()
-    if analysis.sweep is not None and analysis.sweep.curves:
-        tables["swept_table"] = swept_table(analysis.sweep).html()
-    return {**tables, "power_table": power_table(analysis, anchors).html()}
-
-
-def _folded(title: str, tables: str) -> str:
-    """Tables that are opened by a click."""
-    return f'<details class="each"><summary>{title}</summary>{tables}</details>'
-
-
-def _side_by_side(*tables: str) -> str:
-    """Tables beside each other where there is room."""
-    return f'<div class="two">{"".join(f"<div>{table}</div>" for table in tables if table)}</div>'
-
-
-def _section_of(results: Results, comparison: Comparison) -> str:
-    metric = results.metric(comparison.metric)
-    section = FAMILIES.get("" if metric is None or results.plan is None else metric.family, "")
-    return section or ("evaluation" if comparison.task is not None else "")
-
-
-def _record_tables(results: Results, listed: Results, anchors: dict[str, str], folds: Sequence[Fold]) -> dict[str, str]:
-    """Tables of the plan, the runs (those of *listed*, each with its fold) and a replication."""
-    plan = results.plan
-    replication = ""
-    if (published := results.replication) is not None:
-        for regime in dict.fromkeys(figure.regime for figure in published.figures):
-            figures = [figure for figure in published.figures if figure.regime == regime]
-            replication += figure_table(
-                published, figures, words.figures_title(figures, regime), definitions=True
-            ).html()
-        replication += direction_table(published, anchors, reasons=True).html()
-    budget = runs_table = ""
-    if plan is not None:
-        arms = variant_table(results, plan).without("formula", "meaning", "runs")
-        budget = arms.html(caption=False)
-        rate = () if results.own_trainer else ("lr",)
-        shown = ("run", "seed", *rate, "state", "steps", *(("regime",) if len(results.regimes) > 1 else ()))
-        table = run_table(listed).only(*shown, *main_metrics(results.runs, plan))
-        runs_table = table.html(id="runs-table", sortable=True, tall=True, caption=False, folds=folds)
-    return {
-        "replication_tables": replication,
-        "task_table": task_table(results).without("hash").html(sortable=True, tall=True),
-        "budget_table": budget,
-        "data_table": "" if (data := data_table(results)) is None else data.html(),
-        "hash_table": hash_table(results).html(tall=True),
-        "seal_tables": _side_by_side(design.version_table(results).html(), design.seal_table(results).html()),
-        "run_table": runs_table,
-    }
-
-
-#: What fills a section beside its charts, by the names of the template; any of them is enough.
-CONTENT: Mapping[str, tuple[str, ...]] = {
-    "verdict": ("answer_table", "no_verdict"),
-    "replication": ("replication",),
-    "comparisons": ("comparison_table",),
-    "stability": ("stability_tables", "rate_table", "swept_table"),
-    "curves": ("no_curves",),
-    "diagnostics": ("probe_failures", "no_probes"),
-    "evaluation": ("task_table", "evaluation_table", "text_table", "item_tables"),
-    "calibration": ("calibration_table",),
-    "power": ("power_table",),
-    "controls": ("ledger", "deviations", "budget_table", "data_table", "hash_table", "seal_tables"),
-    "runs": ("run_table", "configuration"),
-}
-
-
-def _sections(context: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, str]:
-    """The sections that have something to show, by key, with their titles."""
-    filled = {**context, **tables}
-    return {
-        key: title
-        for key, title in context["titles"].items()
-        if context["figures"].get(key) or any(filled[name] for name in CONTENT.get(key, ()))
-    }
-
-
-#: The height of a small one, at most.
-SMALL = 230
-
-
-def small_height(figure: Figure) -> int:
-    """The height of a figure among small ones; one of many rows keeps most of its own, so that rows stay apart."""
-    return min(figure.height, max(SMALL, 5 * figure.height // 8))
+#: A row that is lower than this has no room for ticks.
+_TICKS_FROM: Final = 40
 
 
 @dataclass(frozen=True)
-class FigureGroup:
-    """Figures as the template sees them: those of all regimes under the title they share, or figures of their own."""
+class _Block:
+    """The effects of one regime against one reference; *folded*: the undecided ones of many."""
 
-    figures: tuple[Figure, ...]
-    family: str = ""
+    regime: str
+    reference: str
+    value: str
+    baseline: bool
+    rows: tuple[Effect, ...]
+    folded: tuple[Effect, ...]
 
     @property
-    def variants(self) -> frozenset[str]:
-        """Those that any of its figures draws."""
-        return frozenset().union(*(figure.variants for figure in self.figures))
-
-    @property
-    def wide(self) -> bool:
-        """Whether the first figure takes the whole width, for their number is odd."""
-        return not self.family and len(self.figures) % 2 == 1
+    def zero(self) -> Drawn:
+        return Drawn(0.0, colour=BASELINE.css, shape=BASELINE.shape)
 
 
-def captions(groups: Sequence[FigureGroup]) -> dict[str, str]:
-    """The captions of a section's figures by key, small ones under their first: what they all say, below the first alone."""
-    said: set[str] = set()
-    made = {}
-    for group in groups:
-        together = [group.figures] if group.family else [(figure,) for figure in group.figures]
-        for figures in together:
-            texts = dict.fromkeys(text for figure in figures for text in figure.sentences if text and text not in said)
-            made[figures[0].key] = " ".join(texts)
-            said.update(text for text in texts if isinstance(text, PageSentence) and text.once)
-    return made
+def _blocks(report: StudyReport) -> list[_Block]:
+    blocks = []
+    for regime, reference, rows in report.blocks:
+        value = next((row.baseline.text for row in rows if row.baseline.at), DASH)
+        folded = tuple(row for row in rows if row.answer == Answer.UNDECIDED) if len(rows) >= FOLD_FROM else ()
+        folded = folded if len(folded) > 1 else ()
+        left = tuple(row for row in rows if row not in folded)
+        blocks.append(_Block(regime, reference, value, reference == report.baseline, left, folded))
+    return blocks
 
 
-def _groups(figures: Sequence[Figure]) -> list[FigureGroup]:
-    """Figures of a section, in their order: those of many regimes as small multiples."""
-    families = grouped((figure.family, figure) for figure in figures)
-    groups: list[FigureGroup] = []
-    for name, found in families.items():
-        small = bool(name) and len(found) >= FEWEST_MULTIPLES
-        if not small and groups and not groups[-1].family:
-            groups[-1] = FigureGroup((*groups[-1].figures, *found))
-        else:
-            groups.append(FigureGroup(tuple(found), name if small else ""))
-    return groups
+def _columns(report: StudyReport) -> list[str]:
+    """The variants with a column of their own where arms are compared."""
+    changed = [variant for variant in report.variants if variant != report.baseline]
+    return changed if len(changed) <= MOST_COLUMNS else []
 
 
-def _data(results: Results, compact: Table | None) -> str:
-    """What the page needs at once."""
-    return json_for_script(
-        {
-            "variants": list(results.variants),
-            "seeds": [str(seed) for seed in results.seeds],
-            "regimes": list(results.regimes),
-            "baseline": results.baseline,
-            "many": MANY,
-            "copies": {} if compact is None else {"markdown": compact.markdown(), "latex": compact.latex()},
-            "scales": {"symlog": SYMLOG_WORDS, "log": LOG_WORDS},
-            "log_labels": LOG_LABELS["y"],
-            "dark": dict(DARK_OF),
-            "config": {"light": config(), "dark": config(dark=True)},
-        }
+def _fair_cell(condition: Condition, variant: str) -> Any:
+    """A tick where arms are equal; by how much one differs, or, without a *variant*, each that does."""
+    if condition.state == Equality.EQUAL:
+        return safe(
+            f'<span class="ok">{_sign(Standing.KEPT)}</span><span class="vh">{html_text(condition.state)}</span>'
+        )
+    if condition.pairs is not None:
+        return f"{condition.state} in {condition.pairs[0]} of {condition.pairs[1]} pairs"
+    if not condition.arms:
+        return condition.state.value
+    if variant:
+        own = condition.of(variant)
+        return str(own) if own is not None else _fair_cell(Condition(condition.name, Equality.EQUAL), variant)
+    told = [name if slot.value is None else f"{name} {slot}" for name, slot in condition.arms.items()]
+    return f"{condition.state}: {', '.join(told) if len(told) <= MOST_NAMED else count(len(told))}"
+
+
+def _names(group: AnswerGroup, several: bool) -> str:
+    names = [f"{variant} in {regime}" if several else variant for variant, regime in group.places]
+    open_ = group.answer in (Answer.UNDECIDED, Answer.NOT_MEASURED)
+    return ", ".join(names) if len(names) <= MOST_NAMED or not (several or open_) else count(len(names))
+
+
+def _problems(results: Results) -> Iterator[tuple[str, str]]:
+    """What is damaged, and why the analysis is not of these records."""
+    for problem in results.problems:
+        yield problem.file, problem.text
+    for reason in results.stale:
+        yield "analysis.json", wording.stale(reason)
+
+
+def _nothing(results: Results) -> str:
+    """Why there is no answer; empty where there is one."""
+    if results.verdict is not None and results.analysis is not None:
+        return ""
+    if results.analysis is None and not any(run.done for run in results.runs):
+        return "No run has ended yet."
+    damaged = [name for name in ("analysis.json", "verdict.json") if name in results.reader.damage]
+    lacking = damaged[0] if damaged else "analysis.json" if results.analysis is None else "verdict.json"
+    return f"No answer without {lacking}: ablationlab analyze {results.folder}"
+
+
+def _key(shape: str, colour: str) -> str:
+    """A variant's mark before its name."""
+    mark = mark_svg(shape, colour, "8")
+    return f'<svg class="key" width="16" height="16" viewBox="0 0 16 16" aria-hidden="true">{mark}</svg>'
+
+
+def _sign(word: str) -> str:
+    drawn = _SIGNS.get(word)
+    if drawn is None:
+        return ""
+    return f'<svg class="gl" viewBox="0 0 16 16" width="15" height="15" aria-hidden="true">{drawn}</svg>'
+
+
+def _sides(axis: Axis) -> str:
+    """Which side of zero is which; neither word leaves a narrow screen."""
+    columns = f"grid-template-columns:minmax(max-content,{axis.at(0)}) minmax(max-content,1fr)"
+    return f'<div class="sides" style="{columns}"><span>← better</span><span>worse →</span></div>'
+
+
+def _legend(report: StudyReport) -> str:
+    """The marks of the picture, each with its name."""
+    line = (
+        '<path d="M0 8h30" stroke="currentColor" stroke-width="3"/><circle cx="15" cy="8" r="5" fill="currentColor"/>'
+    )
+    rug = '<path d="M4 4v8M9 4v8M16 4v8" stroke="currentColor" stroke-width="1.4"/>'
+    band = '<rect width="24" height="14" y="1" fill="currentColor" opacity=".12"/>'
+    told = [(line, 30, level_text(report.answers)), (rug, 20, "one seed")]
+    if smallest := smallest_text(report.answers):
+        told.append((band, 24, f"smallest effect, {smallest}"))
+    return "".join(
+        f'<span><svg width="{width}" height="16" aria-hidden="true">{drawn}</svg>{html_text(text)}</span>'
+        for drawn, width, text in told
     )
 
 
-def _more(drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], folds: Iterable[Fold]) -> dict[str, Any]:
-    """Most of the page's bytes: its charts, and what unfolds below rows, by anchor."""
-    small = {figure.key for section in groups.values() for group in section if group.family for figure in group.figures}
-    return {
-        "charts": {
-            figure.key: {
-                "spec": figure.bare,
-                "height": small_height(figure) if figure.key in small else figure.height,
-                "alt": figure.alt,
-                "small": figure.key in small,
-                "switched": figure.switched,
-                "legend": figure.legend,
-                "data": {name: by_column(rows) for name, rows in figure.data.items()},
-            }
-            for figure in drawn.every()
-        },
-        "folds": {fold.anchor: fold.html for fold in folds},
-    }
+def _escaped(text: Any) -> Any:
+    return lambda value: html_text(text(value))
 
 
-def _no_verdict(results: Results) -> str:
-    if results.analysis is None and not any(run.done for run in results.runs):
-        return "No run has ended yet, so there is nothing to judge."
-    damaged = [name for name in ("analysis.json", "verdict.json") if name in results.reader.damage]
-    if damaged:
-        return f"{damaged[0]} cannot be read. To write it again: ablationlab analyze {results.folder}"
-    if results.analysis is None:
-        return f"There is no analysis.json yet. To create it: ablationlab analyze {results.folder}"
-    if results.verdict is None:
-        return f"There is no verdict.json yet. To create it: ablationlab analyze {results.folder}"
-    return "The study has no variant to judge beside its baseline."
+def _files(report: StudyReport) -> dict[str, str]:
+    """What the page's buttons save."""
+    return {"name": f"{report.name}-forest", "light": forest_svg(report), "dark": forest_svg(report, dark=True)}
 
 
-def _filters(comparisons: Iterable[Comparison]) -> list[tuple[str, str, dict[str, str]]]:
-    """(column, label, options and their words) of every filter of the comparisons that has a choice."""
-    every = list(comparisons)
-    filters: list[tuple[str, str, dict[str, str]]] = [
-        ("metric", "metric", {comparison.metric: metric_name(comparison.metric) for comparison in every}),
-        ("regime", "regime", {comparison.regime: comparison.regime for comparison in every}),
-        ("task", "task", {(label := comparison.task_label or "none"): label for comparison in every}),
-        ("label", "standing", {str(comparison.label): comparison.label for comparison in every}),
-    ]
-    return [known for known in filters if len(known[2]) > 1]
+def _variables() -> str:
+    """Every colour of `report.colours` in both themes; paper is light ground."""
+
+    def rules(place: int) -> str:
+        named = {"paper": PAPER, "ink": INK, "better": BETTER, "worse": WORSE}
+        named |= {f"h{number}": hue for number, hue in enumerate(HUES)}
+        grey = {"ink2": "#b0b4bb", "ink3": "#8b9098", "hair": "#2c3036", "panel": "#1a1d21"} if place else {}
+        every = {name: pair[place] for name, pair in named.items()} | grey
+        return ";".join(f"--{name}:{colour}" for name, colour in every.items())
+
+    light, dark = rules(0), f"color-scheme:dark;{rules(1)}"
+    return (
+        f":root{{{light}}}\n@media screen{{:root[data-theme=dark]{{{dark}}}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
+    )

@@ -34,7 +34,7 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.metrics import is_accuracy, metric_name
 from ablationlab.records.plan import Calibrated, Plan, PlannedRun
-from ablationlab.records.probes import AT_THE_END
+from ablationlab.records.probes import AT_THE_END, depth_of
 from ablationlab.records.results import Results
 from ablationlab.records.settings import (
     DEFAULT_REGIME,
@@ -51,7 +51,7 @@ from ablationlab.records.settings import looks_like_path as is_path
 from ablationlab.records.verdict import Guard, HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.designs import calibrated_lines, design_lines
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.probes import at_the_end, depth_of, read_probes
+from ablationlab.report.probes import at_the_end, read_probes
 from ablationlab.report.tables.comparisons import split
 from ablationlab.stats.results import CaveatCode
 

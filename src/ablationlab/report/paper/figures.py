@@ -18,7 +18,8 @@ from ablationlab.records.results import Results
 from ablationlab.records.storage import slug
 from ablationlab.report import fonts
 from ablationlab.report.charts.stability import ENDS
-from ablationlab.report.charts.theme import BAD, GOOD, HUES, MANY, RULE, WARN, Figure, Tables
+from ablationlab.report.charts.theme import BAD, GOOD, MANY, RULE, WARN, Figure, Tables
+from ablationlab.report.colours import HUES
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 from ablationlab.report.naming import axis
 from ablationlab.report.paper.document import Picture
@@ -106,10 +107,7 @@ def regimes_shown(results: Results) -> list[str]:
 
 
 def _crowded(figure: Figure) -> bool:
-    """Whether a trade-off is one of many, or one point lies so far away that the others cannot be told apart: tables have
-    them all."""
-    if figure.key.startswith("tradeoff-"):
-        return True
+    """Whether one point of a trade-off lies so far away that the others cannot be told apart: tables have them all."""
     costs = [abs(row["cost"]) for rows in figure.data.values() for row in rows if isinstance(row.get("cost"), float)]
     costs = sorted(cost for cost in costs if cost)
     return figure.key == "tradeoff" and len(costs) > 2 and costs[-1] > _FAR * costs[len(costs) // 2]
@@ -189,7 +187,7 @@ def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) ->
                 section=kind.section,
                 kind=kind.start,
                 title=figure.title.rstrip("."),
-                caption=figure.printed_caption,
+                caption=figure.caption,
                 alt=figure.alt,
                 svg=content,
                 wide=_wide(kind, figure),
@@ -210,8 +208,8 @@ _FAR = 20
 _MOST_ROWS = 40
 
 
-#: The colours of answers on the page; answers of one colour differ in shape.
-_TONES: Mapping[str, tuple[str, str]] = {"good": GOOD, "warn": WARN, "bad": BAD}
+#: The colours of answers; answers of one colour differ in shape.
+_TONES: Mapping[str, str] = {"good": GOOD, "warn": WARN, "bad": BAD}
 
 
 def _end(row: dict[str, Any]) -> float:
@@ -282,13 +280,13 @@ def forest_of(studies: Sequence[Results], labels: Mapping[str, str] | None = Non
     answers = list(dict.fromkeys(row["answer"] for row in rows))
     colour = alt.Color(
         "answer:N",
-        scale=alt.Scale(domain=answers, range=[tones.get(answer, HUES[0])[0] for answer in answers]),
+        scale=alt.Scale(domain=answers, range=[tones.get(answer, HUES[0][0]) for answer in answers]),
         legend=alt.Legend(title=None, orient="top"),
     )
     x_axis = alt.Axis(values=_signed_powers(usual, ends[-1]), labelOverlap=False, format=",~g") if far else alt.Axis()
     title = f"difference in {axis(metric, unit)}" + (", compressed away from zero" if far else "")
     layers = [
-        base.mark_rule(color=RULE[0], strokeDash=[3, 3]).encode(x=alt.datum(0)),
+        base.mark_rule(color=RULE, strokeDash=[3, 3]).encode(x=alt.datum(0)),
         base.mark_rule(strokeWidth=2).encode(
             x=alt.X("low:Q", title=title, scale=scale, axis=x_axis), x2="high:Q", y=y, color=colour
         ),

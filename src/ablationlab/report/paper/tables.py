@@ -15,8 +15,8 @@ from ablationlab.report.naming import printed_unit
 from ablationlab.report.paper.facts import Decided, LastReading, StudyView
 from ablationlab.report.paper.programme import decided_in
 from ablationlab.report.table import Cell, Cells, Column, Row, Table
-from ablationlab.report.tables.ablation import arm_table
 from ablationlab.report.tables.answers import answer_table, hypothesis_table
+from ablationlab.report.tables.arms import arm_table
 from ablationlab.stats.results import Interval
 
 #: Metrics that readers of a language model's ablation look for, in this order, where they were measured.

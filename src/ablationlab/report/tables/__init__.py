@@ -5,5 +5,11 @@ A builder gives a :class:`ablationlab.report.table.Table`; :func:`write_tables` 
 
 from __future__ import annotations
 
-from ablationlab.report.tables.ablation import ablation_table
-from ablationlab.report.tables.write import check_conclusions, tables_of, write_tables
+from typing import TYPE_CHECKING
+
+from ablationlab.core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ablationlab.report.tables.write import check_conclusions, tables_of, write_tables
+
+__getattr__ = lazy_exports(__name__)

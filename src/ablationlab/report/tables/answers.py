@@ -19,14 +19,6 @@ from ablationlab.report.tables.effects import TONES
 MOST_SEEDS: Final = 3
 
 
-def answer_cell(judged: VariantVerdict | None) -> Cell:
-    """``▶ worse``, and in the note what qualifies it."""
-    if judged is None:
-        return Cell.of(None)
-    note = ", ".join(answer_flags(judged))
-    return Cell.of(judged.answer, judged.answer.said, note=note, tone=TONES.get(judged.answer, ""))
-
-
 def answer_line(verdict: Verdict, *, bare: bool = False) -> str:
     """``better: muon, rotary. worse: relu2.`` A line for each regime where there are several, begun by its name; what is
     registered comes first. *bare*: without what stands beside an answer, such as *exploratory*.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ablationlab.analysis import wording
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import count, number, percent, setting
@@ -14,8 +12,8 @@ from ablationlab.report.table import Cell, Cells, Column, Table
 from ablationlab.report.tables.setup import regime_column
 
 
-def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> Table:
-    """Power at this number of seeds; *links* are the page's anchors of comparisons."""
+def power_table(analysis: Analysis) -> Table:
+    """Power at this number of seeds."""
     comparisons = {comparison.id: comparison for comparison in analysis.comparisons}
     metrics = len({metric_of(comparisons[power.comparison]) for power in analysis.power}) > 1
     rows: list[Cells] = []
@@ -26,7 +24,7 @@ def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> T
         unit = "log" if comparison.transform == "log" else printed_unit(comparison.unit)
         effect = power.smallest_effect
         reached = effect is not None and power.detectable_80 <= effect
-        contrast = Cell.contrast(comparison.variant, comparison.reference, anchor=(links or {}).get(comparison.id))
+        contrast = Cell.contrast(comparison.variant, comparison.reference)
         rows.append(
             {
                 Column("comparison", printed=False): Cell.name(power.comparison),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ablationlab.analysis.wording import arm_text, difference_of
 from ablationlab.analysis.wording import name_of as metric_of
@@ -18,11 +17,11 @@ from ablationlab.core.format import (
     setting,
     several,
 )
-from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, ItemContrast
+from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
-from ablationlab.report.tables.ablation import median_note
-from ablationlab.stats.results import Caveat, Interval
+from ablationlab.report.tables.arms import median_note
+from ablationlab.stats.results import Interval
 
 #: What each medium prints; CSV holds all columns.
 PAPER = (
@@ -38,7 +37,6 @@ PAPER = (
     "outcome",
     "equivalent",
 )
-PAGE = (*PAPER, "label", "family_size", "sensitive")
 
 _COLUMNS = (
     Column("id"),
@@ -89,40 +87,35 @@ def comparison_table(
     regimes: int,
     *,
     columns: Sequence[str] = PAPER,
-    links: Mapping[str, str] | None = None,
-    all_caveats: bool = False,
     about: str = "",
 ) -> Table:
     """Comparisons with both means, the difference, its interval, the adjusted p and equivalence.
 
-    *columns* are those that are printed, *regimes* how many there are, *links* where the page has a comparison.
+    *columns* are those that are printed, *regimes* how many there are.
     """
-    rows = tuple(_row(comparison, links or {}, all_caveats) for comparison in comparisons)
-    # The page stacks the regime below the metric, so that the outcome needs no scrolling.
-    known = tuple(replace(c, below=columns is PAGE) if c.key == "regime" else c for c in _COLUMNS)
+    rows = tuple(_row(comparison) for comparison in comparisons)
     gone = [] if regimes > 1 else ["regime"]
     gone += [] if any(comparison.equivalence for comparison in comparisons) else ["equivalent"]
-    return Table(key, title, known, rows, median_note(comparisons).strip(), about).only(
+    return Table(key, title, _COLUMNS, rows, median_note(comparisons).strip(), about).only(
         *(name for name in columns if name not in gone)
     )
 
 
-def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:
+def _row(comparison: Comparison) -> Row:
     interval, tost, d_z = comparison.main_interval, comparison.equivalence, comparison.effects.get("d_z")
     shown = difference_of(comparison)
     sensitive = None if comparison.sensitivity is None else comparison.sensitivity.sensitive
-    anchor = links.get(comparison.id)
     # A median and a mean cannot be compared by eye.
     as_median = any(
         arm in comparison.unstable_means or arm in comparison.skewed
         for arm in (comparison.reference, comparison.variant)
     )
+    about = ("", comparison.test, comparison.interval)  # caveats about what decides; the rest are in analysis.json
     cells = {
         "metric": Cell.of(
             comparison.metric,
             metric_of(comparison),
             note=printed_unit(comparison.unit),
-            link=f"#{anchor}" if anchor is not None else "",
         ),
         "task": Cell.of(comparison.task_label),
         "regime": Cell.name(comparison.regime),
@@ -154,7 +147,7 @@ def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) ->
         "sensitive": Cell.of(sensitive, "not sensitive" if sensitive is False else "", tone="warn"),
         "caveats": Cell(
             " ".join(dict.fromkeys(caveat.code for caveat in comparison.caveats)),
-            ", ".join(dict.fromkeys(caveat.code for caveat in important(comparison, all_caveats))),
+            ", ".join(dict.fromkeys(c.code for c in comparison.caveats if c.about in about)),
         ),
     }
     return tuple(cells[c.key] if c.key in cells else Cell.of(getattr(comparison, c.key)) for c in _COLUMNS)
@@ -195,11 +188,6 @@ def _equivalent(comparison: Comparison) -> Cell:
     return Cell.of(tost.equivalent, word, note=f"±{setting(tost.bounds[1])}")
 
 
-def important(comparison: Comparison, all_caveats: bool = False) -> list[Caveat]:
-    """Caveats about the pairs, and about the interval and the test that decide; the rest are in analysis.json."""
-    return [c for c in comparison.caveats if all_caveats or c.about in ("", comparison.test, comparison.interval)]
-
-
 def split(analysis: Analysis) -> tuple[list[Comparison], list[Comparison]]:
     """(what a criterion asks, everything else), each in the analysis's order."""
     asked = [
@@ -224,18 +212,6 @@ def pair_table(analysis: Analysis) -> Table:
         for pair in comparison.pairs
     ]
     return Table.of("pairs", "Every pair; the difference is on the tested scale.", rows)
-
-
-def contrast_table(items: ItemContrast, regimes: int) -> Table:
-    """The table of a study's items, with what it is about and how its intervals were made."""
-    contrast = f"{items.comparison.variant} − {items.comparison.reference}"
-    shots = f", {items.fewshot}-shot" if items.fewshot else ""
-    where = f", regime {items.regime}" if regimes > 1 else ""
-    about = (
-        "Over items: paired bootstrap of each seed's model, lowest to highest bound; "
-        "crossed: random seeds and random items."
-    )
-    return replace(item_table(items.comparison), title=f"Item by item: {contrast}{shots}{where}.", about=about)
 
 
 def item_table(items: ItemComparison) -> Table:

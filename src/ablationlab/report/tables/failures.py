@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ablationlab.analysis import wording
 from ablationlab.core.format import (
@@ -95,30 +94,3 @@ def _steps(steps: Sequence[int]) -> str:
 
 def _failed(kind: Failure) -> str:
     return "were unstable" if kind == Failure.UNSTABLE else wording.FAILURES[kind]
-
-
-def gain_table(analysis: Analysis) -> Table | None:
-    """Unstable runs of every pair of arms, and what is shown on one kind of failure."""
-    if analysis.stability is None:
-        return None
-    parts = [part for part in analysis.stability.parts if part.outcome in ("more-stable", "less-stable")]
-    gains = (*analysis.stability.gains, *parts)
-    test = "McNemar p" if all(gain.test == "mcnemar" for gain in gains) else "Fisher p"
-    rows = [
-        {
-            Column("variant", "Stability gain"): Cell.of(gain.variant, f"{gain.variant} against {gain.reference}"),
-            Column("reference", printed=False): Cell.of(gain.reference),
-            replace(regime_column(analysis), below=True): Cell.name(gain.regime),
-            Column("failure", "Runs that", printed=bool(parts)): Cell.of(gain.failure, _failed(gain.failure)),
-            Column("unstable", "Failed" if parts else "Unstable runs", "right"): Cell.of(
-                None, f"{gain.reference_unstable}/{gain.reference_runs} → {gain.variant_unstable}/{gain.variant_runs}"
-            ),
-            Column("gain", "Difference", "right"): Cell.of(gain.estimate, percent),
-            Column("interval", "Interval", "right", below=True): Cell.of(gain.low, wording.printed_gain_interval(gain)),
-            Column("p", f"{test}, uncorrected", "right"): Cell.of(gain.p, p_value),
-            Column("p_adjusted", "Corrected p", "right"): Cell.of(gain.p_adjusted, p_value),
-        }
-        for gain in gains
-    ]
-    what = "Runs that failed" if parts else "Unstable runs"
-    return Table.of("gains", f"{what}, reference → variant.", rows, about=wording.gain_intervals(gains))

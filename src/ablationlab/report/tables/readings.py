@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ablationlab.analysis.wording import listed
-from ablationlab.core.format import DASH, count, difference, level, number, percent
+from ablationlab.core.format import DASH, count, difference, number, percent
 from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison, CurveReading, ReadingGap, Readings
 from ablationlab.report.table import Cell, Cells, Column, Table
@@ -80,26 +80,3 @@ def _left_out(readings: Readings, regimes: int) -> str:
         for (gap, names), found in kinds.items()
     ]
     return f"Not known: {'; '.join(clauses)}." if clauses else ""
-
-
-def reading_text(readings: Readings) -> str:
-    """How the table was made."""
-    curve = (
-        "the validation curve (of evaluation.curve_windows windows, so its end may differ from the final loss)"
-        if readings.curve == "curve_loss"
-        else "the training loss, smoothed over 4 % of the run (no validation curve has two points: evaluation.curve_every)"
-    )
-    clock = (
-        "Time is that of the evaluation, which times all runs in turn."
-        if readings.clock == "evaluation"
-        else "Time was measured while the runs trained."
-    )
-    if not any(reading.kind == "time" and reading.gap is None for reading in readings.readings):
-        clock = ""
-    return (
-        f"Read from {curve}, between its points, never beyond its ends; variant − baseline per seed, "
-        f"{level(readings.level)} t intervals over seeds. Losses are read where the cheaper run ends. Tokens to the same "
-        "loss: how many the variant needs / how many the baseline needs, to the higher of their final losses; below 1 the "
-        "variant is more data-efficient. A run that is read before its end has not had the end of its schedule, so it looks "
-        f"worse than with a budget of that size. {clock}"
-    ).rstrip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ablationlab.core.format import level, p_value
 from ablationlab.instrument.replication import ReplicatedFigure, Replication, words
@@ -59,15 +59,12 @@ def figure_table(
     )
 
 
-def direction_table(
-    replication: Replication, links: Mapping[str, str] | None = None, *, reasons: bool = False
-) -> Table:
+def direction_table(replication: Replication, *, reasons: bool = False) -> Table:
     """Published signs beside our comparisons; with *reasons*, notes and why a sign does not transfer."""
     notes = reasons and any(direction.published.note for direction in replication.directions)
     rows: list[Cells] = []
     for direction in replication.directions:
         published, comparison = direction.published, direction.comparison
-        anchor = None if comparison is None else (links or {}).get(comparison.id)
         outcome = words.transfers(direction) if reasons else words.TRANSFERS[direction.outcome]
         delta, low, high = direction.estimate
         printed = words.difference(direction)
@@ -75,7 +72,7 @@ def direction_table(
             {
                 Column("published", "Published"): Cell.of(published.published_as, words.claim(direction)),
                 Column("note", "Note", printed=notes, below=True): published.note,
-                Column("variant", "Contrast"): Cell.contrast(published.variant, published.reference, anchor=anchor),
+                Column("variant", "Contrast"): Cell.contrast(published.variant, published.reference),
                 Column("reference", printed=False): published.reference,
                 Column("metric", "Metric", below=True): Cell.of(
                     published.metric, metric_name, note="log" if direction.transform == "log" else ""

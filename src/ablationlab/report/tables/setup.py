@@ -18,7 +18,6 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import content_hash
-from ablationlab.report.charts.theme import colours
 from ablationlab.report.table import Cell, Cells, Column, Table, Tone
 
 _STATES: dict[str, Tone] = {
@@ -113,7 +112,6 @@ def run_table(results: Results) -> Table:
     names = list(dict.fromkeys(name for run in results.runs if run.result for name in run.result.metrics))
     rates = any(run.planned.recipe is not None for run in results.runs)
     metrics = {name: Column(name, metric_name(name), "right") for name in names}
-    colour_of = colours(results)
     rows: list[Cells] = []
     for run in results.runs:
         end = None if run.result is None else run.result.divergence
@@ -121,7 +119,7 @@ def run_table(results: Results) -> Table:
         steps = run.step or run.steps
         rows.append(
             {
-                Column("run", "Run"): Cell.name(run.id, colour=colour_of.get(run.variant, "")),
+                Column("run", "Run"): Cell.name(run.id),
                 Column("variant", "Variant"): Cell.name(run.variant),
                 Column("regime", "Regime"): Cell.name(run.regime),
                 Column("seed", "Seed", "right"): run.seed,

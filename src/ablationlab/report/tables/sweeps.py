@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.analysis import wording
 from ablationlab.core.format import (
     DASH,
     difference,
@@ -13,10 +12,8 @@ from ablationlab.core.format import (
     ranges,
     setting,
 )
-from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import SweepAnalysis
 from ablationlab.records.metrics import metric_name
-from ablationlab.records.storage import slug
 from ablationlab.report.table import Cell, Cells, Column, Table
 
 
@@ -89,24 +86,3 @@ def _found_table(sweep: SweepAnalysis) -> Table:
         for chosen in sweep.best
     ]
     return Table.of("rates", "The rate that two stages found for each variant.", rows)
-
-
-def swept_table(sweep: SweepAnalysis) -> Table:
-    """Every rate of the sweep: what the runs of each variant came to there, and how many went wrong."""
-    by_rate = grouped((curve.lr, curve) for curve in sorted(sweep.curves, key=lambda curve: curve.lr))
-    variants = dict.fromkeys(curve.variant for curve in sweep.curves)
-    rows: list[Cells] = []
-    for rate, curves in by_rate.items():
-        there = {curve.variant: curve for curve in curves}
-        row: dict[Column, Cell] = {Column("lr", "Rate"): Cell.of(rate, setting)}
-        for name in variants:
-            curve = there.get(name)
-            text = "" if curve is None or curve.mean is None else mean_sd(curve.mean, curve.sd)
-            went = "" if curve is None or not curve.unstable else f"{curve.unstable} of {curve.n} unstable"
-            row[Column(slug(name), name, "right")] = Cell.of(None if curve is None else curve.mean, text, note=went)
-        rows.append(row)
-    title = (
-        f"{wording.capital(metric_name(sweep.metric))} at every rate of the sweep, mean ± SD over its seeds; a run that "
-        "diverged or ended worse than it began counts with its loss at the start."
-    )
-    return Table.of("sweep-rates", title, rows)
