@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.wording import absence, deviation, evaluation_note
+from ablationlab.analysis.wording import absence, deviation
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.evaluation import Evaluation, evaluation_path
 from ablationlab.records.results import Reader, Results
@@ -119,7 +119,7 @@ def test_what_is_scored_besides_is_exploratory_and_changes_no_planned_number(tmp
     assert one(found, "task_accuracy", "spelling").label == "registered"
     assert one(found, FEW) is None
     assert one(found, "macro_accuracy_fewshot") is None
-    assert evaluation_note(found.evaluation.notes[0]).endswith("; ".join(names))
+    assert found.evaluation.notes[0].details["tasks"] == names
     assert "\nScores of tasks\n" in printed(found)
     assert "Scores of tasks" not in printed(planned)
 
@@ -199,7 +199,7 @@ def test_templates_that_the_vocabulary_lacks_are_said_and_cost_nothing(tmp_path)
     found = analysis_of(tmp_path, [PLAIN, SPELLING], tasks=("last-word", "spelling"), templates="all")
     assert found.deviations == ()
     assert one(found, "task_accuracy", "last-word").label == "registered"
-    assert "last-word was not asked as say, dots" in evaluation_note(found.evaluation.notes[0])
+    assert found.evaluation.notes[0].details == {"task": "last-word", "templates": ["say", "dots"]}
 
 
 def test_means_over_tasks_are_of_one_version_and_the_run_of_another_is_missing(tmp_path):
@@ -217,7 +217,7 @@ def test_means_over_tasks_are_of_one_version_and_the_run_of_another_is_missing(t
         assert [(m.seed, m.arm, absence(m)) for m in comparison.missing] == [(2, "none", why)]
     seeds = {c.fewshot: c.comparison.seeds for c in found.evaluation.contrasts}
     assert seeds == {0: ("1", "3", "4", "5"), 2: ("1", "2", "3", "4", "5")}
-    assert f"not in the item-level statistics ({why}): default-none-s2" in map(evaluation_note, found.evaluation.notes)
+    assert ["default-none-s2"] in [note.details.get("runs") for note in found.evaluation.notes]
 
 
 def test_items_average_their_templates_as_the_task_does(tmp_path):
@@ -255,4 +255,4 @@ def test_both_sources_may_be_planned(tmp_path):
 def test_a_file_of_the_harness_is_taken_as_planned_and_it_is_said(tmp_path):
     found = analysis_of(tmp_path, [SPELLING, Put("mine", "stock", source="harness")], tasks=("spelling", "./mine.yaml"))
     assert one(found, "task_accuracy", "mine").label == "registered"
-    assert "the plan names ./mine.yaml" in evaluation_note(found.evaluation.notes[0])
+    assert found.evaluation.notes[0].details["groups"] == ["./mine.yaml"]

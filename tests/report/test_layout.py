@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ablationlab.report.layout import Paragraphs, wrapped
+from ablationlab.report.layout import wrapped
 from ablationlab.report.table import Cell, Column, Table
 
 NAMES = ("layernorm-token − none", "rmsnorm-nogain − none")
@@ -108,12 +108,6 @@ def test_a_title_takes_two_lines_before_another_is_spared_a_break():
     ]
     lines = printed(table, len("tokens per  FLOPs per  0.002"))
     assert lines[3].split() == ["307,200", "228", "G", "0.002"], "two lines of titles for both"
-
-
-def test_paragraphs_keep_their_indent():
-    lines = printed(Paragraphs("Mind", [WHY]), 40)
-    assert lines[1] == "Mind"
-    assert all(line.startswith("  ") and len(line) <= 40 for line in lines[2:])
 
 
 @pytest.mark.parametrize("width", range(12, 60))

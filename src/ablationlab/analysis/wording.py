@@ -31,8 +31,6 @@ from ablationlab.records.analysis import (
     Comparison,
     Deviation,
     DeviationCode,
-    EvaluationNote,
-    EvaluationNoteCode,
     Failure,
     Instability,
     Interactions,
@@ -433,27 +431,6 @@ def _scored_otherwise(scored: Mapping[str, Any]) -> str:
     cap = "all of them" if scored["planned"] is None else f"{scored['planned']} at most"
     items = " or ".join(map(str, scored["items"]))
     return f"{tasks}: on {items} items in {scored['runs']} of {scored['of']} runs, where {cap} were planned"
-
-
-_EVALUATION_NOTES: Final[Mapping[EvaluationNoteCode, str]] = {
-    EvaluationNoteCode.OTHER_CONDITIONS: "evaluated in another way than the others, and not used: {runs:list}",
-    EvaluationNoteCode.UNSPELLABLE: "{task} was not asked as {templates:list}: the vocabulary seems to lack the characters",
-    EvaluationNoteCode.NOT_PLANNED: ("scored in addition to the plan: exploratory, and in no mean over tasks: {tasks}"),
-    EvaluationNoteCode.OPENED_BY_HARNESS: (
-        "the plan names {groups:list}, which the harness expands: its tasks ({tasks:list}) are all taken as planned"
-    ),
-    EvaluationNoteCode.NOT_IN_ITEMS: "not in the item-level statistics ({why}): {runs:list}",
-}
-
-
-def evaluation_note(known: EvaluationNote) -> str:
-    """Something to know about the scores of tasks."""
-    details: dict[str, Any] = dict(known.details)
-    if known.code == EvaluationNoteCode.NOT_PLANNED:
-        details["tasks"] = "; ".join(details["tasks"])  # a task's label may hold a comma
-    if known.code == EvaluationNoteCode.NOT_IN_ITEMS:
-        details["why"] = absence(Absent(Absence(details["reason"]), known.details))
-    return filled(_EVALUATION_NOTES[known.code], details)
 
 
 def effect_intervals(crossed: Interactions) -> str:

@@ -217,17 +217,3 @@ def _pairs(columns: Sequence[TerminalColumn], number: int, width: int) -> Iterat
         line += f"   {pair}" if line else f"    {pair}"
     if line:
         yield Text(line)
-
-
-@dataclass(frozen=True)
-class Paragraphs:
-    """A title and paragraphs below it, each indented, its further lines too."""
-
-    title: str
-    texts: Sequence[str]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(f"\n{self.title}", style="bold")
-        for text in self.texts:
-            for line in _wrapped(Text(text), max(10, options.max_width - 2)):
-                yield Text("  ").append_text(line)

@@ -9,6 +9,7 @@ from ablationlab.records.results import Results
 from ablationlab.report.slots import Statement
 from ablationlab.report.table import Table
 from ablationlab.report.tables.answers import hypothesis_table
+from ablationlab.report.tables.can_show import power_table
 from ablationlab.report.tables.codes import caveat_table, deviation_table, note_table
 from ablationlab.report.tables.comparisons import text_table
 from ablationlab.report.tables.factors import factor_table, interaction_table, simple_table
@@ -37,6 +38,7 @@ def every_table(results: Results) -> list[Table]:
         None if crossed is None else _bare("Main effects and interactions", interaction_table(crossed)),
         _bare("Simple effects", simple_table(analysis)),
         _bare("Noise by source", noise_table(analysis.noise, analysis.primary)),
+        _bare("Power", power_table(analysis)),
         deviation_table(analysis),
         note_table(() if scores is None else scores.notes),
         caveat_table(analysis.comparisons),
