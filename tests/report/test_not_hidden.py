@@ -7,7 +7,6 @@ import io
 
 import numpy as np
 import pytest
-from ablationlab.report.charts.power import power
 
 from ablationlab.analysis import TableOptions, analyze, read_table
 from ablationlab.analysis.verdict import decide
@@ -97,7 +96,7 @@ def traded(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 def test_the_paper_tells_a_loss_of_accuracy_first_and_what_it_leaves_out(traded: Results):
     text = said(document_of([traded], {}))
-    where = text.index("With e, val acc is 0.04889 lower")
+    where = text.index("With e, val acc is 0.0489 lower")
     assert where < text.index("With b and c, val acc is ")
     assert "With d, val acc" not in text
     assert "One more comparison of accuracy, which the appendix has, is shown better." in text
@@ -113,8 +112,6 @@ def test_power_is_told_at_the_level_that_it_was_computed_at_and_with_the_doubt_o
     assert f"is detected with 80 % probability {level} (" in paper
     assert "missed" not in paper
     assert "may be off" not in paper
-    (chart,) = power(results)
-    assert f"finds with 80 % power, {level}, if the spread" in chart.sentences[0]
     assert {row["alpha"] for row in csv.DictReader(io.StringIO(power_table(analysis).csv()))} == {"0.025"}
     assert "at level" in power_table(analysis).markdown()
     fitted = tuple(
@@ -125,7 +122,6 @@ def test_power_is_told_at_the_level_that_it_was_computed_at_and_with_the_doubt_o
     )
     doubted = results.changed(analysis=analysis.model_copy(update={"comparisons": fitted}))
     assert "Of that, 0.080 nats/token is how far the fitted best rates may be off." in said(document_of([doubted], {}))
-    assert "plus how far fitted best rates may be off" in power(doubted)[0].sentences[0]
     part = analysis.power[0]
     limited = part.model_copy(update={"limit": "doubt"})
     assert "| doubt |" in power_table(analysis.model_copy(update={"power": (limited,)})).markdown()

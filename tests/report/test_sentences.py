@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from ablationlab.report.charts.power import power
 
 from ablationlab.analysis.wording import corrections
 from ablationlab.core.format import plain
@@ -92,7 +91,6 @@ def test_no_sentence_and_no_cell_tells_a_mean_of_exploded_losses(exploded: Resul
     text = tables_of(exploded)[0].markdown()
     assert not re.search(r"12,8\d\d", plain(text))  # the mean, and the difference
     assert tradeoff(exploded) == ()
-    assert power(exploded) == ()
     losses = next(figure for figure in differences(exploded) if figure.key == "paired-validation-loss")
     assert not any("low" in row and "contrast" in row for rows in losses.data.values() for row in rows)
     assert "Diamond" not in losses.caption
@@ -185,16 +183,3 @@ def test_every_chart_of_differences_tells_its_own_level(two_regimes_results):
         told[regime] = f"Diamond and bar: mean and {levels} interval (paired-t)"
         assert told[regime] in captions[f"paired-validation-loss-{regime}"]
     assert told["default"] != told["hot"]
-
-
-def test_the_legend_of_power_lists_what_is_drawn(untied_results):
-    (figure,) = power(untied_results)
-    chart = figure.chart.to_dict()
-    listed = [
-        layer["encoding"][name]["legend"]
-        for layer in chart["layer"]
-        for name in ("color", "shape")
-        if name in layer["encoding"]
-    ]
-    assert [legend["values"] for legend in listed if legend] == [["untied"]] * len([x for x in listed if x])
-    assert listed
