@@ -394,6 +394,19 @@ def test_a_side_effect_stands_at_its_size_in_margins():
     assert "fill:var(--paper" in hollow[0]
 
 
+def test_a_loss_whose_runs_failed_is_told_by_its_values():
+    failed = (Slot("0", "x", 0), Slot("7", "x", 7))
+    rows = [
+        effect("a", 0.3, failed=failed, value=Slot("2.800", "x", 2.8)),
+        effect(
+            "a", 0.8, id="f", metric="failures", name="failed runs", answer=None, failed=failed, n=Slot("8", "x", 8)
+        ),
+    ]
+    chart = side_effects_chart(synthetic(rows, variants=("none", "a")))
+    assert chart is not None
+    assert re.findall(r'class="df">(\d[^<]*)<', chart.svg) == ["2.500 → 2.800", "0 → 7"]
+
+
 def test_an_absurd_effect_does_not_flatten_the_others():
     axis = axis_in_units([(1.0, 0.5, 1.5), (10_000.0, None, None), (2.0, -1e9, 1e9)])
     assert axis is not None
@@ -518,6 +531,12 @@ def test_the_three_that_moved_most_are_drawn_each_with_one_clause():
         "<b>p1 norm</b><br>÷8.00 at block 1, a",
         "<b>p2 norm</b><br>×2.50 at block 1, a",
     ]
+
+
+def test_a_diagnostic_that_nothing_moved_has_no_picture():
+    still = effect("a", 0.0, metric="mean_gradient_norm", answer=None, id="g", role="stability")
+    one = diagnostic("a", 1.0, probe=None, group=None, measure="mean_gradient_norm")
+    assert inside_chart(synthetic([effect("a", 0.1), still], diagnostics=[one])) is None
 
 
 def test_without_probes_metrics_of_runs_are_drawn_as_factors():

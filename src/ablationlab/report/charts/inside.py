@@ -73,7 +73,7 @@ def _group(one: Diagnostic) -> str:
 # --- probes: lines ------------------------------------------------------------------------------------------------
 
 
-def _lines(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Chart:
+def _lines(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Chart | None:
     figures, rows = [], []
     drawn: dict[tuple[str, ...], None] = {}
     for place, one in found:
@@ -101,6 +101,8 @@ def _lines(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Char
             names=False,
         )
         figures.append(_figure(one, place, svg))
+    if not figures:
+        return None
     names = [name for name in (report.baseline, *report.variants) if any(name in line for line in drawn)]
     items = [_key(report, name) for name in dict.fromkeys(names)]
     svg = f'<div class="ch"><div class="ch-trio">{"".join(figures)}</div>{legend(items)}</div>'
@@ -145,7 +147,9 @@ def _forests(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Ch
         return None
     moved = sorted(rows, key=lambda arm: -max(_size(by_place.get((one.measure, *arm))) for _, one in found))[:MOST_ROWS]
     rows = [arm for arm in rows if arm in moved]
-    figures = [_forest(report, one, place, rows, by_place) for place, one in found]
+    figures = list(filter(None, (_forest(report, one, place, rows, by_place) for place, one in found)))
+    if not figures:
+        return None
     table = Table.simple(
         "Diagnostics",
         ["metric", "regime", "variant", "baseline", "value", "difference", "interval"],
