@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
@@ -49,6 +51,16 @@ def test_analyze_writes_only_when_asked_and_the_report_reads_it(tmp_path):
     assert Results.open(folder).verdict == found.verdict
 
 
+def test_a_notebook_completes_what_the_package_exports_and_each_has_a_meaning():
+    assert set(ablationlab.__all__) == set(dir(ablationlab))
+    for name in set(ablationlab.__all__) - {"__version__"}:
+        assert inspect.getdoc(getattr(ablationlab, name)), name
+    for call in (ablationlab.linear, ablationlab.ForwardPass.layer, ablationlab.BlockPart.__call__):
+        hints = inspect.get_annotations(call)
+        assert {*inspect.signature(call).parameters} - {"self"} <= hints.keys()
+        assert "return" in hints
+
+
 def test_analyze_takes_a_results_folder_by_its_name(tmp_path, monkeypatch):
     build(tmp_path / "results/built", study(name="built"))
     monkeypatch.chdir(tmp_path)
@@ -76,7 +88,7 @@ def test_plan_resolves_without_writing_and_seals_where_asked(study_file, tmp_pat
     made = ablationlab.plan(path, device="cpu")
     assert len(made.plan.runs) == len(made.plan.study.seeds) * len(made.plan.study.variants)
     assert set(tmp_path.rglob("*")) == before
-    assert "FLOPs per run" in made._repr_html_()
+    assert "Arms, per run" in made._repr_html_()
     ablationlab.plan(path, tmp_path / "sealed", device="cpu")
     assert (tmp_path / "sealed/plan.lock").exists()
     with pytest.raises(StudyError):

@@ -38,7 +38,7 @@ def test_a_loop_reports_data_order_and_initial_weights(tmp_path, name):
 @pytest.mark.parametrize("name", ["plain_loop", "image_classifier", "own_code"])
 def test_power_of_a_study_with_metrics_of_its_own(name, capsys):
     assert power(EXAMPLES / name / "study.toml", sd=0.01) == 0
-    assert "Seeds for 80" in capsys.readouterr().out
+    assert "can show, with 80" in capsys.readouterr().out
 
 
 @pytest.mark.needs("transformers", "accelerate")

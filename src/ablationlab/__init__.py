@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ablationlab.api import analyze, compare, plan, power
+    from ablationlab.model.gpt import ForwardPass
     from ablationlab.model.parts import BlockPart, Head, PartCost, PositionScheme, ResidualNorm, option
     from ablationlab.model.rules import OptimizerStep
     from ablationlab.model.weights import Parameter, linear
@@ -33,6 +34,7 @@ __all__ = [
     "GPT",
     "BlockPart",
     "FinishedRun",
+    "ForwardPass",
     "Head",
     "Item",
     "OptimizerStep",
@@ -72,3 +74,8 @@ __all__ = [
 ]
 
 __getattr__ = lazy_exports(__name__)
+
+
+def __dir__() -> list[str]:
+    """What a notebook may complete."""
+    return __all__

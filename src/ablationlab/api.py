@@ -106,7 +106,7 @@ def analyze(
             seed=seed,
             regime=regime,
             at=at,
-            where=tuple(f"{key}={value}" for key, value in (where or {}).items()),
+            where=tuple(f"{key}={value}" for key, values in (where or {}).items() for value in _several(values)),
             run_names=run_names,
             unpaired=unpaired,
             **{name: tuple(value) if isinstance(value, list) else value for name, value in criterion.items()},
@@ -129,6 +129,10 @@ def _frame(source: Any) -> pd.DataFrame:
     import pandas as pd
 
     return source if isinstance(source, pd.DataFrame) else pd.DataFrame(source)
+
+
+def _several(values: Any) -> Sequence[Any]:
+    return values if isinstance(values, list | tuple) else (values,)
 
 
 def _metrics(metric: str | Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from ablationlab.records.analysis import Instability
 from ablationlab.records.courses import COURSES, Courses
 from ablationlab.records.fairness import FairName, FairState
 from ablationlab.records.results import Results
-from analysis.builder import STEPS, build, calm, outcome, study
+from analysis.builder import STEPS, build, calm, outcome, seal_again, study
 
 ARMS = ["none", "layernorm", "rmsnorm"]
 STEP = np.arange(1.0, 61.0)
@@ -161,3 +161,20 @@ def test_what_a_study_says_of_its_variants_is_kept(tmp_path):
     variants = {"none": {}, "scaled": {"about": "twice <b>the</b> rate", "training": {"lr": 2e-3}}}
     build(tmp_path / "results", study(variants=variants))
     assert conclude(read_results(tmp_path / "results")).analysis.about["scaled"] == "twice <b>the</b> rate"
+
+
+def test_a_log_of_some_steps_leaves_no_gaps(tmp_path):
+    """Then the curves that results keep are drawn, which have every one of their points."""
+    folder = tmp_path / "results"
+    build(folder, study(variants=ARMS))
+    for path in folder.glob("runs/*/metrics.jsonl"):
+        head, *lines = path.read_text().splitlines()
+        path.write_text("\n".join([head, *lines[::7], ""]))
+    seal_again(folder)
+    courses = conclude(read_results(folder)).courses
+    assert courses is not None
+    assert courses.curves is not None
+    assert courses.curves.steps_per_point is None
+    for one in courses.curves.arms:
+        assert None not in one.losses
+        assert len(one.places) == 9

@@ -78,6 +78,8 @@ def test_a_guard_sees_what_it_may_cost_and_failures_wait_for_so_many_seeds():
     found = power_plans(made, sd=0.01)
     guard = next(row for row in found.rows if row.comparison.role == "guard")
     assert (guard.effect, guard.alpha, guard.seeds) == (0.02, 0.05, pairs_needed(2.0))
+    assert shown_table(found).frame()["same"].notna().tolist() == [True, False]
+    assert [row[-2].text for row in shown_table(found).rows][1] == "–", "a guard is never the same"
     assert found.failures == pairs_without_failure(0.2, alpha=0.025) == 18
     assert power_plans(study(stability={"margin": 0.5})).failures == pairs_without_failure(0.5, alpha=0.025)
 

@@ -502,7 +502,7 @@ def test_common_names_have_a_direction(name, direction):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"at": "end"}, "--at end: must be last, best or step=N"),
+        ({"at": "end"}, "--at end: must be last, best, step=N or target=X"),
         ({"where": ("lr",)}, "--where 'lr': expected column=value"),
         ({"run_names": "run-{seed}"}, "--run-names 'run-{seed}': must hold {variant}"),
     ],

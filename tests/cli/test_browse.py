@@ -329,7 +329,7 @@ def test_diff_names_settings_and_results_that_differ(command, tmp_path, results)
     assert {"name built → other", "seeds 1, 2, 3, 4, 5 → 1, 2, 3"} <= {*lines}
     assert "versions and machine: the same" in lines
     assert "runs ended: A 10 of 10, B 6 of 6" in lines
-    assert any(line.startswith("layernorm validation loss ") for line in lines)
+    assert any(line.startswith("layernorm − none validation loss ") for line in lines)
     assert "settings: the same" in command("diff", results, results / "plan.lock")[1]
 
 

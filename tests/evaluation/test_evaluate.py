@@ -303,13 +303,13 @@ def test_a_study_whose_runs_all_diverge_continues_to_its_verdict_and_evaluate_sa
     (tmp_path / "hot.toml").write_text(to_toml({key: value for key, value in hot.items() if key != "criteria"}))
     code, output, errors = cli("run", "hot.toml", "--out", "results", "--workers", "1", "--device", "cpu")
     assert code == 0, errors
-    assert "all 7 runs that ended have diverged, so there are no weights to score" in output
+    assert "no weights to score: diverged 7 of 7" in output
     assert (tmp_path / "results" / "analysis.json").exists()
     assert (tmp_path / "results" / "verdict.json").exists()
     assert {one.status for one in evaluations(tmp_path / "results").values()} == {"not-evaluable"}
     code, _, errors = cli("evaluate", "results", "--workers", "1", "--device", "cpu")
     assert code == 2
-    assert "results: all 7 runs that ended have diverged" in errors
+    assert "results: no weights to score: diverged 7 of 7" in errors
     assert "has finished training" not in errors
     run("hot.toml", "results", device="cpu", workers=1)  # the notebook's way
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from ablationlab.instrument.own_code import check_code
+from ablationlab.instrument.own_code import CodeTest, check_code
+from ablationlab.report.slots import statements
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_code" / "mine.py"
 GATED = EXAMPLE.read_text().split('@lab.part("norm"')[0]
@@ -94,3 +96,8 @@ def test_files_that_import_each_other_are_checked_together(tmp_path):
     )
     (check,) = check_code(tmp_path / "mine.py", tmp_path / "helpers.py")
     assert (check.thing, check.passed) == ("schedule flat", True)
+
+
+def test_every_finding_has_a_clause():
+    codes = {"check." + re.sub(r"\W+", "-", test.lower()) for test in CodeTest if test is not CodeTest.COMPUTED}
+    assert codes == {code for code in statements() if code.startswith("check.")}

@@ -14,8 +14,10 @@ from ablationlab.analysis import TableOptions
 from ablationlab.analysis.conclusion import conclude
 from ablationlab.analysis.from_table import read_table
 from ablationlab.records.results import Results
+from ablationlab.records.run import RunRecord
 from ablationlab.report.make import with_analysis
-from analysis.builder import Metrics, build, calm, study
+from analysis.builder import Metrics, build, calm, seal_again, study
+from analysis.test_sweeps import shifted
 from report import kinds, maker
 
 ARMS = ["none", "layernorm", "rmsnorm"]
@@ -34,7 +36,9 @@ def _losses(gains: Mapping[str, float], spread: float = 0.01) -> Callable[[str, 
 def _made(folder: Path, **changes: object) -> Results:
     outcomes, curves = changes.pop("outcomes", None), changes.pop("curves", None)
     options = {"outcomes": outcomes, **({"curves": curves} if curves is not None else {})}
-    build(folder, study(**{"variants": ARMS, "criteria": [PRIMARY], **changes}), **options)  # type: ignore[arg-type]
+    swept = {"swept": changes.pop("swept")} if "swept" in changes else {}
+    made = study(**{"variants": ARMS, "criteria": [PRIMARY], **changes})
+    build(folder, made, **{name: value for name, value in options.items() if value is not None}, **swept)  # type: ignore[arg-type]
     return with_analysis(Results.open(folder), say=lambda text: None)
 
 
@@ -126,6 +130,42 @@ def looks(folder: Path) -> Results:
     return _made(folder, seeds=list(range(1, 6)), design=design, outcomes=_losses({"layernorm": 0.03}, 0.02))
 
 
+def factors(folder: Path) -> Results:
+    """Two crossed settings as regimes: the norm helps at one level of each, and the settings interact."""
+    place, large = {"front": {"place": "token"}}, {"token_init_std": 1.0}
+    crossed = {"token": {"model": place}, "large": {"model": large}, "token-large": {"model": {**place, **large}}}
+    gains = {"default": 0.1, "token": 0.3, "large": -0.2, "token-large": 0.5}
+
+    def ended(variant: str, regime: str, seed: int) -> Metrics:
+        own = np.random.default_rng([seed, len(variant), len(regime)]).normal(0, 0.01)
+        return {"validation_loss": 2.5 + own - (gains[regime] if variant == "layernorm" else 0.0)}
+
+    criteria = [{**PRIMARY, "regime": regime} for regime in gains]
+    return _made(folder, variants=["none", "layernorm"], regimes=crossed, criteria=criteria, outcomes=ended)
+
+
+def tuned(folder: Path) -> Results:
+    """Each arm at its own best rate: one curve for both, which differ only in its place."""
+    sweep = {"lr": [1e-3, 2e-3, 4e-3, 8e-3, 16e-3], "selection_seeds": [11, 12]}
+    criteria = [{**PRIMARY, "regime": "tuned"}]
+    return _made(folder, variants=["none", "layernorm"], sweep=sweep, criteria=criteria, swept=shifted)
+
+
+def spread(folder: Path) -> Results:
+    """Every run over two processes."""
+    build(
+        folder,
+        study(variants=ARMS, criteria=[PRIMARY], execution={"parallel": "ddp"}),
+        outcomes=_losses({"rmsnorm": 0.2}),
+    )
+    for path in folder.glob("runs/*/run.json"):
+        record = RunRecord.read(path)
+        over = record.execution.model_copy(update={"parallel": "ddp", "ranks": 2})
+        record.model_copy(update={"execution": over}).replace(path)
+    seal_again(folder)
+    return with_analysis(Results.open(folder), say=lambda text: None)
+
+
 KINDS: Mapping[str, Callable[[Path], Results]] = {
     "clean": clean,
     "undecided": undecided,
@@ -137,6 +177,9 @@ KINDS: Mapping[str, Callable[[Path], Results]] = {
     "interim": interim,
     "looks": looks,
     "table": table,
+    "factors": factors,
+    "tuned": tuned,
+    "over-processes": spread,
     "unpaired": lambda folder: kinds.unpaired_study(folder, "disjoint"),
     "all-diverged": kinds.broken_study,
     "no-spread": kinds.unvaried_study,

@@ -177,6 +177,18 @@ def test_nothing_is_smaller_than_eleven_pixels():
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"><img src=x onerror=y>', "a&b;c", "</div>{{x}}", "‮x'"])
 def test_hostile_names_stay_text(name):
+    stays_text(name)
+    assert all(name not in chart.svg for chart in charts_of(hostile(name))) or escape(name) == name
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(min_size=1, max_size=20).filter(lambda name: name not in ("none", "b")))
+def test_any_name_stays_text(name):
+    stays_text(name)
+
+
+def hostile(name: str) -> StudyReport:
+    """A study with that name in every picture."""
     rows = [effect(name, 0.2, low=0.1, high=0.3), effect("b", 0.1, low=0.0, high=0.2)]
     rows += [replace(row, regime="<b>hot", id=f"{row.id}2") for row in rows]
     rows += [
@@ -191,14 +203,17 @@ def test_hostile_names_stay_text(name):
         for v in ("none", name)
         for regime in ("default", "<b>hot")
     ]
-    report = synthetic(rows, arms, ends, [diagnostic(name, 3.0, lines=lines)], ("none", name, "b"))
+    return synthetic(rows, arms, ends, [diagnostic(name, 3.0, lines=lines)], ("none", name, "b"))
+
+
+def stays_text(name: str) -> None:
+    report = hostile(name)
     plain = {tag for chart in charts_of(synthetic_like(report)) for tag, _ in Tags(chart.svg).found}
     for chart in charts_of(report):
         tags = Tags(chart.svg)
         assert not tags.open
         assert {tag for tag, _ in tags.found} <= plain
         assert not any(attribute.startswith("on") for _, attrs in tags.found for attribute in attrs)
-        assert name not in chart.svg or escape(name) == name
         chart.table.html()
 
 
@@ -379,6 +394,19 @@ def test_a_side_effect_stands_at_its_size_in_margins():
     assert "fill:var(--paper" in hollow[0]
 
 
+def test_a_loss_whose_runs_failed_is_told_by_its_values():
+    failed = (Slot("0", "x", 0), Slot("7", "x", 7))
+    rows = [
+        effect("a", 0.3, failed=failed, value=Slot("2.800", "x", 2.8)),
+        effect(
+            "a", 0.8, id="f", metric="failures", name="failed runs", answer=None, failed=failed, n=Slot("8", "x", 8)
+        ),
+    ]
+    chart = side_effects_chart(synthetic(rows, variants=("none", "a")))
+    assert chart is not None
+    assert re.findall(r'class="df">(\d[^<]*)<', chart.svg) == ["2.500 → 2.800", "0 → 7"]
+
+
 def test_an_absurd_effect_does_not_flatten_the_others():
     axis = axis_in_units([(1.0, 0.5, 1.5), (10_000.0, None, None), (2.0, -1e9, 1e9)])
     assert axis is not None
@@ -503,6 +531,12 @@ def test_the_three_that_moved_most_are_drawn_each_with_one_clause():
         "<b>p1 norm</b><br>÷8.00 at block 1, a",
         "<b>p2 norm</b><br>×2.50 at block 1, a",
     ]
+
+
+def test_a_diagnostic_that_nothing_moved_has_no_picture():
+    still = effect("a", 0.0, metric="mean_gradient_norm", answer=None, id="g", role="stability")
+    one = diagnostic("a", 1.0, probe=None, group=None, measure="mean_gradient_norm")
+    assert inside_chart(synthetic([effect("a", 0.1), still], diagnostics=[one])) is None
 
 
 def test_without_probes_metrics_of_runs_are_drawn_as_factors():

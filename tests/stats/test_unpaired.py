@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.power import TTestIndPower
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats import compare_unpaired
+from ablationlab.stats import compare_unpaired, known_noise, runs_to_decide
 from ablationlab.stats.intervals import difference_of_means
+from ablationlab.stats.unpaired import with_unreached
 
 
 @pytest.mark.parametrize(("n", "m", "spread"), [(3, 3, 1.0), (3, 10, 0.2), (8, 2, 5.0)])
@@ -147,3 +149,53 @@ def test_welchs_false_positives_are_those_of_the_published_table():
     rng = np.random.default_rng(3)
     false = [compare_unpaired(rng.normal(0, 1, 5), rng.normal(0, 1, 5)).test.p <= 0.05 for _ in range(3000)]
     assert np.mean(false) == pytest.approx(0.044, abs=4 * np.sqrt(0.044 * 0.956 / 3000))
+
+
+def test_known_noise_is_the_z_test_of_the_textbooks():
+    a, b = [3.2785, 3.2771, 3.2790], [3.2799]
+    interval, test = known_noise(a, b, sd=0.0013, level=0.99)
+    error, delta = 0.0013 * np.sqrt(1 / 3 + 1), np.mean(a) - 3.2799
+    assert test.p == pytest.approx(2 * stats.norm.sf(abs(delta) / error))
+    assert (interval.low, interval.high) == pytest.approx(stats.norm.interval(0.99, delta, error))
+    with pytest.raises(StatisticsError, match="must be above 0"):
+        known_noise(a, b, sd=0.0)
+
+
+@pytest.mark.parametrize(("effect", "alpha"), [(0.5, 0.05), (1.0, 0.01), (2.0, 0.05)])
+def test_runs_to_decide_are_those_of_the_two_sample_t_test_where_spreads_agree(effect, alpha):
+    wanted = TTestIndPower().solve_power(effect, alpha=alpha / 2, power=0.8, alternative="larger", ratio=1)
+    assert runs_to_decide(effect, 1.0, 1.0, alpha=alpha) == int(np.ceil(wanted))
+
+
+def test_runs_to_decide_have_the_power_that_they_are_for_where_spreads_differ():
+    n = runs_to_decide(1.0, 1.5, 0.5)
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(1, 1.5, (20_000, n)), rng.normal(0, 0.5, (20_000, n))
+    share = (stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue <= 0.05).mean()
+    assert 0.79 < share < 0.84
+    assert runs_to_decide(0.0, 1.0, 1.0) is None
+    assert runs_to_decide(1e-6, 1.0, 1.0) is None
+
+
+def test_runs_that_never_reach_a_target_make_no_more_false_claims():
+    # Equal arms; the variant stops where one run in ten is not there yet.
+    rng = np.random.default_rng(5)
+    false = judged = 0
+    for _ in range(3000):
+        a, b = rng.normal(0, 1, 12), rng.normal(0, 1, 12)
+        last = 1.2816
+        counted = with_unreached(a[a <= last], [last] * int((a > last).sum()))
+        if counted is not None:
+            made = compare_unpaired(counted, b)
+            false += made.test.p <= 0.05 and made.delta < 0
+            judged += 1
+    assert judged > 2000
+    assert false / 3000 < 0.025 + 4 * np.sqrt(0.025 * 0.975 / 3000)
+
+
+def test_no_more_than_one_run_in_ten_may_be_unreached_and_five_must_remain():
+    assert with_unreached(np.arange(20.0), [30.0, 30.0, 30.0]).size == 23
+    assert with_unreached(np.arange(20.0), [30.0] * 4) is None
+    assert with_unreached(np.arange(4.0), [30.0]) is None
+    assert with_unreached(np.arange(4.0), []).tolist() == [0, 1, 2, 3]
+    assert with_unreached([], [30.0] * 6) is None

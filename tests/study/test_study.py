@@ -13,6 +13,7 @@ from ablationlab.core.errors import StudyError
 from ablationlab.records.settings import FrontEnd, ModelConfig, Study, TrainingConfig, steps_of
 from ablationlab.records.storage import slug
 from ablationlab.study.load import load_study, parse_study
+from ablationlab.study.starter import LINE
 from ablationlab.study.variants import VARIANTS
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))
@@ -748,7 +749,7 @@ def test_a_slug_is_a_safe_folder_name(text):
 def test_a_shipped_study_is_valid_and_opens_with_command_cost_and_finding(path):
     study = load_study(path)
     assert study.name == path.stem
-    assert study.question
+    assert 0 < len(study.question) <= LINE
     assert study.baseline == study.variants[0]
     assert study.training.precision in ("auto", "fp32")
     primary = [criterion for criterion in study.criteria if criterion.role == "primary"]

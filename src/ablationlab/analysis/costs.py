@@ -1,6 +1,7 @@
 """What a comparison shows, from its pairs and what is missing: its p, the interval at any level, what may be claimed.
 
-`stats.costs` has the rules. Independent arms have no pairs: a run that one of them lost takes the claim for it away.
+`stats.costs` has the rules. Independent arms have no pairs: a run that one of them lost takes the claim for it away, but for
+one that stopped before it reached a target (`stats.unpaired`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import numpy as np
 
 from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis import Comparison, CostRecord, Missing, Seed
+from ablationlab.records.analysis import Absence, Comparison, CostRecord, Missing, Seed
 from ablationlab.stats import Interval, compare_unpaired, paired_t_interval
 from ablationlab.stats._common import MINIMUM_PAIRS, complement
 from ablationlab.stats.costs import SLACK, Costs, Test
 from ablationlab.stats.families import deciding_interval
 from ablationlab.stats.intervals import RESAMPLES
+from ablationlab.stats.results import UnpairedComparison
 from ablationlab.stats.significance import TESTS
+from ablationlab.stats.unpaired import with_unreached
 
 #: Tests whose interval is that of Student's t; at a planned look `looks.deciding_at_look` turns it into the repeated one.
 T_TESTS = ("paired-t", "sequential-t")
@@ -139,22 +142,48 @@ def _unpaired(comparison: Comparison) -> Comparison:
     identical = constant and abs(estimate) <= slack
     if constant:  # which of all values went to which arm is as unlikely as it can be
         p = 1.0 if identical else 2 / math.comb(sum(map(len, samples)), len(samples[0]))
-    # What one arm lost takes the claim for it away.
-    out_of_reach = bool(lost) if estimate < 0 else bool(by_reference)
+    better: float | None = estimate
+    worse: float | None = estimate
+    speaks_for = "better" if estimate < 0 else "worse"
+    out_of_reach = False
+    if lost:
+        made = _counted(comparison, comparison.variant)
+        better, high = (None, None) if made is None else (made.delta, made.interval.high)
+        if speaks_for == "better":
+            p, out_of_reach = (p, True) if made is None else (made.test.p, made.delta >= 0)
+    if by_reference:
+        made = _counted(comparison, comparison.reference)
+        worse, low = (None, None) if made is None else (made.delta, made.interval.low)
+        if speaks_for == "worse":
+            p, out_of_reach = (p, True) if made is None else (made.test.p, made.delta <= 0)
     record = CostRecord(
         claim=None if p is None or not estimate else "better" if estimate < 0 else "worse",
-        better=None if lost else estimate,
-        worse=None if by_reference else estimate,
-        size_better=None if lost else estimate,
-        size_worse=None if by_reference else estimate,
-        low=None if by_reference else low,
-        high=None if lost else high,
+        better=better,
+        worse=worse,
+        size_better=better,
+        size_worse=worse,
+        low=low,
+        high=high,
         same=not lost and not by_reference and (identical or (tost is not None and bool(tost.equivalent))),
         lost=lost,
         lost_by_reference=by_reference,
         slack=slack,
     )
     return comparison.model_copy(update={"p": 1.0 if p is not None and out_of_reach else p, "cost": record})
+
+
+def _counted(comparison: Comparison, arm: str, level: float | None = None) -> UnpairedComparison | None:
+    """The comparison with the runs that *arm* lost counted against the claim for it; None where that is out of reach."""
+    lost, samples = lost_alone(comparison, arm), _samples(comparison)
+    if any(missing.reason != Absence.NOT_REACHED for missing in lost):
+        return None
+    place = (comparison.variant, comparison.reference).index(arm)
+    counted = with_unreached(samples[place], [float(str(missing.details["step"])) for missing in lost])
+    if counted is None:
+        return None
+    samples[place] = counted.tolist()
+    made = compare_unpaired(*samples, level=complement(comparison.alpha) if level is None else level)
+    return None if made.test.p is None else made
 
 
 def _samples(comparison: Comparison) -> list[list[float]]:
@@ -168,14 +197,22 @@ def interval_at(comparison: Comparison, alpha: float) -> Interval:
     level = complement(max(alpha, 1e-12))  # a first look may spend next to nothing
     if comparison.design == "unpaired":
         made = compare_unpaired(*_samples(comparison), level=level, transform=comparison.transform).interval
-        if comparison.cost is None:
+        cost = comparison.cost
+        if cost is None or not (cost.lost or cost.lost_by_reference):
             return made
-        gone = [bool(comparison.cost.lost_by_reference), bool(comparison.cost.lost)]
-        gone = gone if comparison.direction == "lower" else gone[::-1]
-        low, high = (None if out else end for out, end in zip(gone, (made.low, made.high), strict=True))
-        return replace(
-            made, low=low, high=high, status="unbounded" if any(gone) and made.status == "ok" else made.status
-        )
+        low, high = (made.low, made.high) if comparison.direction == "lower" else (made.high, made.low)
+        if cost.lost:
+            counted = _counted(comparison, comparison.variant, level)
+            high = None if counted is None else counted.interval.high
+        if cost.lost_by_reference:
+            counted = _counted(comparison, comparison.reference, level)
+            low = None if counted is None else counted.interval.low
+        low, high = (low, high) if comparison.direction == "lower" else (high, low)
+        if comparison.estimate is not None:
+            low, high = _holding(low, high, comparison.estimate)
+            made = replace(made, estimate=comparison.estimate)
+        gone = (low is None or high is None) and made.status == "ok"
+        return replace(made, low=low, high=high, status="unbounded" if gone else made.status)
     deltas = [pair.delta for pair in comparison.pairs]
     ordinary = paired_t_interval(deltas, level=level)
     if comparison.direction is None:

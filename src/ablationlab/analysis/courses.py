@@ -42,7 +42,7 @@ def courses_of(
     ended = [(run, done[run.run]) for run in runs if run.run in done and run.variant in variants]
     if not ended:
         return None
-    whole = all("loss" in run.run.curves for _, run in ended)
+    whole = all(_every_step(run) for _, run in ended)
     found = []
     for stability, run in ended:
         if whole:
@@ -61,6 +61,12 @@ def courses_of(
         return None
     metric = "loss" if whole else str(kinds.pop())
     return courses(found, metric, baseline, variants, whole=whole)
+
+
+def _every_step(run: EndedRun) -> bool:
+    """Whether its log is kept, and has the loss of each step: a user's own trainer may write some alone."""
+    losses = run.run.curves.get("loss")
+    return losses is not None and losses.size >= run.result.steps
 
 
 def table_courses(

@@ -8,9 +8,11 @@ exploratory. Every problem is reported at once, with its place.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from pydantic import JsonValue
 
 from ablationlab.analysis.courses import table_courses
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, value_or_absent, with_macro
+from ablationlab.analysis.table_targets import steps_to_target, without_copies
 from ablationlab.analysis.trackers import (
     Cell,
     Curve,
@@ -46,7 +49,7 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Stability
-from ablationlab.records.storage import ResultsFolder, content_hash, user_text
+from ablationlab.records.storage import LARGEST_RECORD, ResultsFolder, content_hash, open_regular, user_text
 from ablationlab.records.table_curves import TableRun
 
 if TYPE_CHECKING:
@@ -70,6 +73,8 @@ _BUDGETS: Final[Mapping[str, frozenset[str]]] = {
 }
 #: What arms may share instead of their budget.
 HELD_EQUAL = ("tokens", "flops", "time", "target")
+#: Columns that name a run.
+_TITLES = frozenset({"run", "run_name", "name", "run name"})
 #: Columns that say how a run ended, and what they say of one that ended well or has not ended.
 _STATES = ("state", "status")
 _FINISHED = frozenset({"finished", "completed", "success", "succeeded", "done", "ok"})
@@ -90,6 +95,7 @@ throughput
 LOWER: Final = frozenset(_LOWER.split())
 HIGHER: Final = frozenset(_HIGHER.split())
 _NO_WORD = frozenset({"score", "mean", "avg", "average", "norm", "match", "macro", "micro", "weighted"})
+_DECIMAL: Final = r"-?\d+(\.\d+)?"
 _LOGARITHMIC = frozenset({"perplexity", "ppl"})
 
 
@@ -98,9 +104,10 @@ class TableOptions:
     """What the table itself does not say.
 
     *variant*, *seed* and *regime* name columns; without them the names in a run are read by *run_names*
-    (``{variant}-s{seed}``). *metrics* are ``name``, ``name:lower`` or ``name:higher``; *where* are ``column=value``. *at* is
-    which value of a curve counts: ``last``, ``best`` or ``step=N``. *unpaired*: equal seeds mean nothing. *held_equal*: what
-    the arms share where their steps or tokens differ.
+    (``{variant}-s{seed}``). *metrics* are ``name``, ``name:lower`` or ``name:higher``; *where* are ``column=value``, of
+    one column any of them, or ``column!=value``. *at* is
+    which value of a curve counts: ``last``, ``best`` or ``step=N``; or ``target=X``: the step at which it reaches X.
+    *unpaired*: equal seeds mean nothing. *held_equal*: what the arms share where their steps or tokens differ.
     """
 
     baseline: str
@@ -136,13 +143,19 @@ class TableOptions:
         for flag, value in (("--smallest-effect", options.smallest_effect), ("--margin", options.margin)):
             if value is not None and not 0 < value < math.inf:
                 raise StatisticsError(f"{flag} {value}: must be above 0")
-        if not re.fullmatch(r"last|best|step=\d+", options.at):
-            raise StatisticsError(f"--at {options.at}: must be last, best or step=N, as step=1000")
+        if not re.fullmatch(rf"last|best|step=\d+|target={_DECIMAL}", options.at):
+            raise StatisticsError(f"--at {options.at}: must be last, best, step=N or target=X, as step=1000")
+        if options.target is not None:
+            if options.held_equal not in (None, "target"):
+                raise StatisticsError(f"--held-equal {options.held_equal}: --at {options.at} holds the target equal")
+            options = replace(options, held_equal="target")
         if options.held_equal not in (None, *HELD_EQUAL):
             raise StatisticsError(f"--held-equal {options.held_equal}: must be {', '.join(HELD_EQUAL)}")
         for condition in options.where:
-            if not all(condition.partition("=")):
-                raise StatisticsError(f"--where {condition!r}: expected column=value, as config.lr=0.001")
+            if not all(_parts(condition)[:2]):
+                raise StatisticsError(
+                    f"--where {condition!r}: expected column=value or column!=value, as config.lr=0.001"
+                )
         names = options.run_names
         if names is not None and "{variant}" not in names:
             raise StatisticsError(f"--run-names {names!r}: must hold {{variant}}, as '{{variant}}-s{{seed}}'")
@@ -165,10 +178,14 @@ class TableOptions:
     def step(self) -> int | None:
         return int(self.at.removeprefix("step=")) if self.at.startswith("step=") else None
 
+    @property
+    def target(self) -> float | None:
+        return float(self.at.removeprefix("target=")) if self.at.startswith("target=") else None
+
 
 @dataclass(frozen=True)
 class TableRow:
-    """One value of one run. *place* is where it was read."""
+    """One value of one run. *place* is where it was read; *measured*: what its curve is of, if not of the metric."""
 
     place: str
     variant: str
@@ -179,6 +196,7 @@ class TableRow:
     value: Value
     curve: Curve | None = None
     budget: Mapping[str, float] = field(default_factory=dict)
+    measured: str | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str, str | None]:
@@ -206,7 +224,7 @@ class TableProblems(list[str]):
 def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
     """Read, check and arrange a table or a tracker's runs; raises `TableError` with every problem."""
     options = options.spelled_out()
-    name = source.stem if isinstance(source, Path) else "table"
+    name = source.name.removesuffix(".gz").rpartition(".")[0] if isinstance(source, Path) else "table"
     label = str(source) if isinstance(source, Path) else "the table"
     runs = read_tracker(source) if isinstance(source, Path) else None
     problems = TableProblems()
@@ -225,6 +243,9 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         if len(row.seed) > _LONGEST_SEED:
             problems.at(row.place, f"seed has {len(row.seed)} characters; at most {_LONGEST_SEED}")
     _check_unique(rows, problems)
+    rows, noted = without_copies(rows, unpaired=options.unpaired)
+    if options.target is not None and rows and not problems:
+        rows, options = _to_target(rows, options, problems, noted)
     if not rows and not problems:
         problems.append("holds no rows below its header" if runs is None else "holds no runs")
     variants = tuple(dict.fromkeys(row.variant for row in rows))
@@ -241,7 +262,7 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         shown = problems.in_order([] if runs is not None else [place for place, _ in grid.rows])[:_MOST_PROBLEMS]
         raise TableError(label, shown + ([f"and {more} more"] if more > 0 else []))
     assert primary is not None
-    return _dataset(name, rows, options, primary, unread, unknown)
+    return _dataset(name, rows, options, primary, unread, unknown, noted)
 
 
 def holds_runs(folder: Path) -> bool:
@@ -258,6 +279,7 @@ def _dataset(
     primary: str,
     unread: Sequence[str],
     budget_unknown: tuple[str, ...],
+    noted: Sequence[Deviation],
 ) -> Dataset:
     rows = _of_finished(rows, primary)
     names = dict.fromkeys(row.metric for row in rows)
@@ -291,7 +313,7 @@ def _dataset(
         metrics={metric: _metric(metric, options) for metric in names},
         values=with_macro(values),
         tie_breakers=options.tie_breakers,
-        deviations=_deviations(rows, options, primary, unread),
+        deviations=(*_deviations(rows, options, primary, unread), *noted),
         stability=Stability(failures=("unstable",)),
         runs=_runs(rows, primary, seed_of),
         unpaired=options.unpaired,
@@ -404,7 +426,7 @@ def _deviations(
     judged = [row for row in rows if row.metric == primary and not isinstance(row.value, Absent)]
     curves = [row.curve for row in judged if row.curve is not None and row.curve.steps]
     ends = sorted({curve.steps[-1] for curve in curves})
-    if len(ends) > 1 and options.step is None:
+    if len(ends) > 1 and options.step is None and options.held_equal != "target":
         steps: dict[str, JsonValue] = {"first": ends[0], "last": ends[-1]}
         deviations.append(Deviation(code=DeviationCode.UNEQUAL_STEPS, about=primary, details=steps))
     deviations += _unequal_seeds([row for row in rows if not options.unpaired], options.baseline)
@@ -450,7 +472,7 @@ def _curves(rows: Sequence[TableRow]) -> tuple[TableRun, ...]:
     for row in rows:
         if row.curve is not None and len(row.curve.steps) > 1 and row.task is None:
             here = points.setdefault((row.variant, row.regime, row.seed), {})
-            here[row.metric] = dict(zip(row.curve.steps, row.curve.values, strict=True))
+            here[row.measured or row.metric] = dict(zip(row.curve.steps, row.curve.values, strict=True))
     return tuple(
         TableRun.of(f"{regime}/{variant}/{seed}", variant, regime, seed, metrics)
         for (variant, regime, seed), metrics in points.items()
@@ -464,7 +486,7 @@ def _runs(rows: Sequence[TableRow], primary: str, seed_of: Mapping[str, Seed]) -
         if row.metric == primary:
             key = (row.variant, row.regime, row.seed)
             gone = row.value.reason if isinstance(row.value, Absent) else None
-            gone = None if gone == Absence.BEYOND_RANGE else gone
+            gone = None if gone in (Absence.BEYOND_RANGE, Absence.NOT_REACHED) else gone
             ended[key] = True if ended.get(key) or gone == Absence.DIVERGED else None if gone else False
     if not any(ended.values()):
         return ()
@@ -546,10 +568,10 @@ def _text_grid(path: Path) -> Grid:
         text = "is a folder without plan.lock, event files, mlruns, wandb runs or CSV files of runs"
         raise TableError(str(path), [text])
     try:
-        text = user_text(path, "file").removeprefix("\ufeff")
+        text = (_unpacked(path) if path.suffix == ".gz" else user_text(path, "file")).removeprefix("\ufeff")
     except AblationLabError as error:
         raise TableError(str(path), [str(error)]) from error
-    delimiter = "\t" if path.suffix == ".tsv" else _delimiter(text.partition("\n")[0])
+    delimiter = "\t" if ".tsv" in path.suffixes else _delimiter(text.partition("\n")[0])
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = next(reader, None) or []
@@ -559,6 +581,21 @@ def _text_grid(path: Path) -> Grid:
     if delimiter == ";":  # as spreadsheets write it where the decimal sign is a comma
         rows = [(place, tuple(_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells)) for place, cells in rows]
     return Grid(str(path), tuple(header), tuple(rows))
+
+
+def _unpacked(path: Path) -> str:
+    """The text of a file that gzip packed."""
+    try:
+        with open_regular(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
+            content = unpacked.read(LARGEST_RECORD + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise AblationLabError(f"cannot be unpacked: {error}") from error
+    if len(content) > LARGEST_RECORD:
+        raise AblationLabError(f"unpacks to more than {LARGEST_RECORD:,} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise AblationLabError(f"is not UTF-8 at byte {error.start}") from error
 
 
 _CHOOSE = "Choose one with --where COLUMN=VALUE"
@@ -673,6 +710,8 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
                 columns[key] = list(grid.heads).index(head)
         elif key in names:
             columns[key] = names.index(key)
+        elif key == "seed" and options.unpaired and (titles := _TITLES.intersection(names)):
+            columns[key] = names.index(min(titles))
         elif key in NEEDED and not (key == "seed" and options.unpaired):
             guess = nearest(key, names)
             hint = f"; is it {guess!r}?" if guess else ""
@@ -691,7 +730,7 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
         if len(cells) != len(grid.heads):
             problems.at(place, f"{len(cells)} cells under {len(grid.heads)} columns")
             continue
-        if any(_text(cells[list(grid.heads).index(head)]) != value for head, value in wanted):
+        if not _meets(dict(zip(grid.heads, cells, strict=True)), wanted):
             continue
         row = _long_row(place, cells, columns, number, problems)
         if row is None:
@@ -793,7 +832,7 @@ def _wide_runs(grid: Grid, options: TableOptions) -> list[TrackedRun]:
     if ragged:
         raise TableError(grid.source, ragged)
     state = _state_column(grid)
-    titles = next((n for n, name in enumerate(names) if name.lower() in ("run", "run_name", "name", "run name")), None)
+    titles = next((n for n, name in enumerate(names) if name.lower() in _TITLES), None)
     step = _step_column(names)
     if step is not None:
         history = _histories(grid, names, step, titles, state, options)
@@ -824,7 +863,7 @@ def _histories(
 ) -> list[TrackedRun] | None:
     """Rows grouped by run, which has one state; None where no run has two rows."""
     asked = [options.variant or "variant", options.seed or "seed", options.regime or "regime"]
-    asked += [condition.partition("=")[0] for condition in options.where]
+    asked += [_parts(condition)[0] for condition in options.where]
     keys = [names.index(head) for name in asked for head in _find(name, names)[:1]]
     keys += [column for column in (titles, state) if column is not None]
     groups = grouped((tuple(_text(cells[key]) for key in keys), (place, cells)) for place, cells in grid.rows)
@@ -832,13 +871,26 @@ def _histories(
         return None
     measured = [number for number in range(len(names)) if number not in keys and not _SETTING.match(names[number])]
     runs = []
-    for rows in groups.values():
+    for rows in (
+        part for group in groups.values() for part in (_restarts(group, step) if options.unpaired else [group])
+    ):
         place, cells = rows[0]
         settings = {name: cell for name, cell in zip(names, cells, strict=True) if names.index(name) not in measured}
         curves, repeated = _grid_curves(grid, step, measured, rows)
         name = place if titles is None else _text(cells[titles])
         ended = "" if state is None else _text(cells[state]).lower()
         runs.append(TrackedRun(place, name, settings, curves, ended, repeated))
+    return runs
+
+
+def _restarts(rows: Sequence[tuple[str, tuple[Cell, ...]]], step: int) -> list[list[tuple[str, tuple[Cell, ...]]]]:
+    """The runs that one log holds one after the other, each from its first step again."""
+    runs: list[list[tuple[str, tuple[Cell, ...]]]] = []
+    first = _text(rows[0][1][step])
+    for place, cells in rows:
+        if not runs or (_text(cells[step]) == first and len(runs[-1]) > 1):
+            runs.append([])
+        runs[-1].append((place, cells))
     return runs
 
 
@@ -855,9 +907,9 @@ def _run_rows(
     """One row per run and metric; and the columns of numbers that are not read."""
     names = list(dict.fromkeys(name for run in runs for name in run.cells))
     wanted = _conditions(options, names, problems)
-    runs = [run for run in runs if all(_text(run.cells.get(head)) == value for head, value in wanted)]
+    runs = [run for run in runs if _meets(run.cells, wanted)]
     if wanted and not runs:
-        problems.append(f"no run meets {' and '.join(f'{head}={value}' for head, value in wanted)}")
+        problems.append(f"no run meets {' and '.join(options.where)}")
     columns = {
         key: _setting_column(key, getattr(options, key), names, options, problems)
         for key in ("variant", "seed", "regime")
@@ -871,10 +923,14 @@ def _run_rows(
             problems += _baseline_problems(options, list(variants)) if variants else []
         return [], []
     rows = []
+    named: set[tuple[str, str, str]] = set()
     for number, run in enumerate(runs, start=1):
         labels = _labels(run, columns, options, number, problems)
         if labels is None:
             continue
+        if options.unpaired and labels in named:  # equal seeds mean nothing
+            labels = labels[0], f"run {number}", labels[2]
+        named.add(labels)
         spent: list[tuple[float | None, Mapping[str, Cell]]] = [(None, run.cells)]
         for name, read in run.curves.items():
             if _budget_kind(name) is not None:
@@ -886,11 +942,25 @@ def _run_rows(
     return rows, unread
 
 
-def _conditions(options: TableOptions, names: Sequence[str], problems: TableProblems) -> list[tuple[str, str]]:
-    """(column, value) of every --where."""
-    pairs = [condition.partition("=") for condition in options.where]
-    conditions = [(_column("--where", name, names, problems), value) for name, _, value in pairs]
-    return [(head, value) for head, value in conditions if head is not None]
+def _parts(condition: str) -> tuple[str, str, bool]:
+    """(column, value, whether it must differ) of a --where."""
+    name, _, value = condition.partition("=")
+    return name.removesuffix("!"), value, name.endswith("!")
+
+
+def _conditions(
+    options: TableOptions, names: Sequence[str], problems: TableProblems
+) -> dict[tuple[str, bool], list[str]]:
+    """By column and whether they must differ, the values of every --where."""
+    asked = [
+        ((_column("--where", name, names, problems), unlike), value)
+        for name, value, unlike in map(_parts, options.where)
+    ]
+    return grouped(((head, unlike), value) for (head, unlike), value in asked if head is not None)
+
+
+def _meets(cells: Mapping[str, Cell], conditions: Mapping[tuple[str, bool], Sequence[str]]) -> bool:
+    return all((_text(cells.get(head)) in values) != unlike for (head, unlike), values in conditions.items())
 
 
 def _setting_column(
@@ -1057,6 +1127,23 @@ def _value(cell: Cell) -> Value | None:
     return value_or_absent(number) if math.isfinite(number) else absent(Absence.DIVERGED, text=str(cell).strip())
 
 
+def _to_target(
+    rows: list[TableRow], options: TableOptions, problems: TableProblems, noted: list[Deviation]
+) -> tuple[list[TableRow], TableOptions]:
+    """The steps to the target of the one metric that is asked for, and the options that fit them."""
+    assert options.target is not None
+    measured = list(dict.fromkeys(row.metric for row in rows))
+    if len(measured) != 1:
+        text = f"--at {options.at}: name the metric that has this target, with --metric, from: {', '.join(measured)}"
+        problems.append(text)
+        return rows, options
+    direction = _metric(measured[0], options).direction or "lower"
+    name = f"steps_to_{measured[0]}_{options.target:g}"
+    found, coarse = steps_to_target(rows, name, options.target, direction, problems)
+    noted += coarse
+    return found, replace(options, metrics=(name,), primary=name, lower=(name,), higher=(), log=())
+
+
 # --- checks ---------------------------------------------------------------------------------------------------
 
 
@@ -1146,7 +1233,8 @@ def _metric(name: str, options: TableOptions) -> Metric:
     return Metric(
         name,
         "as given in the table",
-        "1" if known and known.unit == "1" else "",  # a loss may be in nats or bits, per token or per byte
+        # A loss may be in nats or bits, per token or per byte.
+        "steps" if options.target is not None else "1" if known and known.unit == "1" else "",
         direction,
         known.family if known else name,
         transform="log" if name in options.log else transform,

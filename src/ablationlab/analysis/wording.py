@@ -80,6 +80,7 @@ _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.OTHER_TOKENIZER: "counted per token of another tokenizer than the baseline's",
     Absence.NOT_RECORDED: "no value recorded",
     Absence.NOT_IN_CURVE: "has no {metric}{at_step}",
+    Absence.NOT_REACHED: "is not at {target} by step {step}",
     Absence.NOT_FINITE: "the value is {value}",
     Absence.BEYOND_RANGE: "{value:number} is too large to compare",
     Absence.METRIC_FAILED: "its code failed: {error}",
@@ -126,8 +127,7 @@ def cause(at: Divergence) -> str:
 def nothing_to_score(runs: Mapping[str, Divergence | None]) -> str:
     """Why no run of a study can be evaluated: all that ended diverged."""
     name, at = next(iter(runs.items()))
-    every = "the one run that ended has" if len(runs) == 1 else f"all {len(runs)} runs that ended have"
-    return f"{every} diverged, so there are no weights to score ({name}: {divergence(at)})"
+    return f"no weights to score: diverged {count(len(runs))} of {count(len(runs))} ({name}: {divergence(at)})"
 
 
 _INSTABILITIES: Final[Mapping[Instability, str]] = {
@@ -313,6 +313,11 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     DeviationCode.BEST_OF_CURVE: (
         "Each run counts with the best value of its curve, which flatters noisy curves and runs evaluated more often."
     ),
+    DeviationCode.COARSE_CURVES: (
+        "Around the target, values of {about} are {least} to {most} steps apart. Where a curve flattens, the arm with fewer "
+        "values seems to reach it later."
+    ),
+    DeviationCode.COPIED_RUNS: "The same curve stands in the table more than once: {runs:list}.",
     DeviationCode.EMPTY_VALUES: (
         "{about} has no value for {runs:list}. If such a run diverged, write `diverged` or `inf`."
     ),

@@ -158,14 +158,21 @@ def analyze(
         ),
     ] = (),
     where: Annotated[
-        Names, Parameter(group=TABLE, help="Only runs with this value, such as config.lr=0.001; may be repeated.")
+        Names,
+        Parameter(
+            group=TABLE, help="Only runs with (=) or without (!=) this value, as config.lr=0.001; may be repeated."
+        ),
     ] = (),
     run_names: Annotated[
         str | None,
         Parameter(group=TABLE, help="The pattern of run names, such as '{variant}-s{seed}'; * stands for anything."),
     ] = None,
     at: Annotated[
-        str | None, Parameter(group=TABLE, help="Which value of a curve counts: last, best or step=N. Default: last.")
+        str | None,
+        Parameter(
+            group=TABLE,
+            help="Which value of a curve counts: last, best or step=N; or target=X: its steps to X. Default: last.",
+        ),
     ] = None,
     unpaired: Annotated[
         bool,

@@ -67,7 +67,7 @@ def init(
     Also writes study.schema.json, with which editors complete and check the file. Existing files are not overwritten.
     """
     from ablationlab.records.settings import looks_like_path
-    from ablationlab.study.starter import DEFAULTS, default_looks, starter, write_starter
+    from ablationlab.study.starter import DEFAULTS, default_looks, question_of, starter, write_starter
 
     given: dict[str, Any] = {
         "name": name or (file.stem if file is not None else None),
@@ -84,7 +84,7 @@ def init(
     }
     printer = Printer()
     asks = sys.stdin.isatty() and printer.console.is_terminal
-    defaults = DEFAULTS | ({"question": f"Does {' or '.join(variants)} help?"} if variants else {})
+    defaults = DEFAULTS | ({"question": question_of(variants)} if variants else {})
     answers: dict[str, Any] = {}
     for key, value in given.items():
         default = _listed(default_looks(answers["seeds"])) if key == "looks" else defaults[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,7 @@ from ablationlab.cli.common import Device, Printer, Report, RunView, Set, Worker
 from ablationlab.core.errors import AblationLabError
 
 if TYPE_CHECKING:
+    from ablationlab.instrument.own_code import CodeCheck
     from ablationlab.records.analysis import Analysis
 
 
@@ -148,20 +150,6 @@ def validate(
     return 0
 
 
-#: What a test of own code found, by its name.
-_FOUND = {
-    "factors": "{least:number} to {most:number}",
-    "every parameter is used": "unused: {unused:few}",
-    "gradients against differences": "relative error at most {error:number} ({parameter})",
-    "alone and in a stack": "logits differ by {apart:number}",
-    "FLOPs of a token": "declared {declared:count}, counted {counted:count}",
-    "same bits twice": "4 steps",
-    "resumed after 2 of 4 steps": "same bits wanted",
-    "trained alone and in a stack": "after 4 steps weights differ by {apart:number} of what they moved",
-    "weights stay finite": "4 steps",
-}
-
-
 def check(
     files: Annotated[
         tuple[Path, ...], Parameter(negative="", help="Python files as a study lists them under `use`. They are run.")
@@ -172,7 +160,6 @@ def check(
     Compares gradients with finite differences, a run alone with the same run in a stack, two identical runs bit by bit,
     a resumed run with an uninterrupted one, and declared FLOPs with counted ones. Exits with 1 if a test fails.
     """
-    from ablationlab.analysis.wording import filled
     from ablationlab.core.grouping import grouped
     from ablationlab.instrument.own_code import check_code
     from ablationlab.report.table import Table
@@ -189,7 +176,7 @@ def check(
             (
                 "ok" if result.passed else "FAILED",
                 result.test,
-                result.error or filled(_FOUND[result.test], result.found),
+                result.error or _found(result),
             )
             for result in tests
         ]
@@ -198,3 +185,12 @@ def check(
     failed = sum(not result.passed for result in checks)
     printer.text(f"{len(checks) - failed} of {len(checks)} tests passed.")
     return 1 if failed else 0
+
+
+def _found(result: CodeCheck) -> str:
+    """What a test of own code found."""
+    from ablationlab.report.slots import Slot, Statement
+    from ablationlab.report.tables.codes import value_of
+
+    code = re.sub(r"\W+", "-", result.test.lower())
+    return Statement(f"check.{code}", {name: Slot(value_of(value)) for name, value in result.found.items()}).text

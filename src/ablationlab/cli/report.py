@@ -166,6 +166,7 @@ def watch(
 
     The numbers are interim: draw no conclusions before all registered runs are done.
     """
+    from ablationlab.report.slots import Slot, Statement
     from ablationlab.report.watch import Watcher, is_loopback
     from ablationlab.study.places import find_results
 
@@ -193,16 +194,14 @@ def watch(
         signal.signal(signal.SIGINT, hear)
     try:
         with Watcher(results, host or "127.0.0.1", port) as server:
-            lines = [f"Watching {results} at {server.address}  (Ctrl-C stops it)"]
-            if not is_loopback(server.host):
-                lines.append("Whoever can reach this machine on that port can read this study's curves and settings.")
-            lines.append("The numbers are interim: draw no conclusions yet.")
-            for line in lines:
-                printer.text(line, wrap=False)
+            slots = {"folder": Slot(str(results)), "address": Slot(server.address)}
+            codes = ["watch.serving", *([] if is_loopback(server.host) else ["watch.open"])]
+            for code in codes:
+                printer.text(Statement(code, slots).text, wrap=False)
             server.also = between
             server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
-        printer.text("Stopped.")
+        printer.text(Statement("watch.stopped").text)
     finally:
         if mirror is not None:
             mirror.close()

@@ -189,12 +189,8 @@ def _show_costs(study: Study, hardware: str, price: float | None, budget: str | 
     each = wanted.kind.price if price is None else price
     money = Money(each, price is not None, None if budget is None else budget_hours(budget, each))
     printer = Printer()
-    printer.parts(*costing_view(outlook(study, wanted), money, sd))
-    if study.budget.match == "time":
-        printer.text(
-            "\nSteps are those at equal tokens: with [budget] match = 'time' they follow from step times that are measured "
-            "where the study runs."
-        )
+    for part in costing_view(outlook(study, wanted), money, sd, printer.console.width):
+        printer.console.print(part, markup=False, highlight=False)
 
 
 def budget_hours(text: str, price: float) -> float:

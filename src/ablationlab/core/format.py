@@ -8,7 +8,7 @@ break before its unit. Where there is no number, there is a dash. `plain` turns 
 | measured number | `number` | 0.121, 0.500, 1,234, 1.23×10⁸, 4.00×10⁻⁵ |
 | setting, as it was given | `setting` | 0.0003, 10⁻⁸, 3×10⁻⁵, 16,777,216 |
 | mean and SD, two digits of the SD | `mean_sd` | 1.6512 ± 0.0043 |
-| difference and interval, three digits of the largest | `difference` | +0.121 [+0.117, +0.125], +3.1 %, ×12.4 |
+| difference, two digits of the half width, three of the largest | `difference` | +0.121 [+0.117, +0.125], +3.1 %, ×12.4 |
 | p-value, two digits and no more than four decimals | `p_value`, `p_clause` | 0.0051, 0.031, 0.27, <0.0001, p = 0.031 |
 | share | `percent` | 43 %, 0.4 % |
 | level of an interval | `level` | 95 %, 99.5 % |

@@ -42,10 +42,12 @@ class BlockPart(ABC):
     has_gradient_bound: bool = False
 
     @abstractmethod
-    def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]: ...
+    def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
+        """What it learns: those of `linear` layers, and others of its own, with names that begin with the prefix."""
 
     @abstractmethod
-    def cost(self, model: ModelConfig) -> PartCost: ...
+    def cost(self, model: ModelConfig) -> PartCost:
+        """Its matrix products for one token."""
 
     @abstractmethod
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
@@ -239,6 +241,7 @@ class ResidualNorm(ABC):
     centers: ClassVar[bool | None] = None
 
     def parameters(self, model: ModelConfig, name: str) -> list[Parameter]:
+        """``name.gain`` and ``name.bias``, where the model has them."""
         return affine(name, model.width, gain=model.norm_gain, bias=model.norm_gain and model.biases)
 
     @abstractmethod
@@ -275,6 +278,7 @@ class PositionScheme:
     rotates: ClassVar[bool] = False
 
     def parameters(self, model: ModelConfig) -> list[Parameter]:
+        """What it learns."""
         return []
 
     def __call__(self, forward: ForwardPass, length: int) -> Tensor:
@@ -364,10 +368,12 @@ class Head(ABC):
     """Computes logits_RBTV in fp32 from the output of the last norm."""
 
     @abstractmethod
-    def parameters(self, model: ModelConfig) -> list[Parameter]: ...
+    def parameters(self, model: ModelConfig) -> list[Parameter]:
+        """What it learns besides the token embedding."""
 
     @abstractmethod
-    def __call__(self, forward: ForwardPass, y: Tensor) -> Tensor: ...
+    def __call__(self, forward: ForwardPass, y: Tensor) -> Tensor:
+        """logits_RBTV in fp32, of y_RBTD."""
 
     def flops(self, model: ModelConfig) -> int:
         """Matrix-multiply FLOPs of one token, forward."""

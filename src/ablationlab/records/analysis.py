@@ -80,6 +80,7 @@ class Absence(StrEnum):
     NOT_RECORDED = "not-recorded"
     OTHER_TOKENIZER = "other-tokenizer"
     NOT_IN_CURVE = "not-in-curve"
+    NOT_REACHED = "not-reached"  # a target, by the last step of a curve
     NOT_FINITE = "not-finite"
     BEYOND_RANGE = "beyond-range"  # a finite number, and too large for any sum of squares
     METRIC_FAILED = "metric-failed"
@@ -129,6 +130,8 @@ class DeviationCode(StrEnum):
     UNEQUAL_SEEDS = "unequal-seeds"
     HELD_EQUAL = "held-equal"  # what the user says that the arms of a table share instead of their budget
     BEST_OF_CURVE = "best-of-curve"
+    COARSE_CURVES = "coarse-curves"  # of a table: around a target, the values of one arm are farther apart
+    COPIED_RUNS = "copied-runs"  # of a table: runs of one arm with the same curve
     UNFINISHED_RUNS = "unfinished-runs"
     EMPTY_VALUES = "empty-values"
     UNREAD_COLUMNS = "unread-columns"

@@ -151,16 +151,11 @@ class StudyResults:
 
     @cached_property
     def stability(self) -> pd.DataFrame:
-        """One row per run: how it ended, its largest spike, whether it counts as unstable."""
-        from ablationlab.analysis.wording import instability
-
+        """One row per run: how it ended, its largest spike, whether it counts as unstable, and the reason's code."""
         part = self.analysis.stability
-        names = ["run", "variant", "regime", "seed", "state", "spike_score", "spike_step", "unstable"]
-        rows = [
-            {name: getattr(run, name) for name in names} | {"why": instability(self.analysis, run)}
-            for run in (part.runs if part else ())
-        ]
-        return _frame(rows, [*names, "why"])
+        names = ["run", "variant", "regime", "seed", "state", "spike_score", "spike_step", "unstable", "reason"]
+        rows = [{name: getattr(run, name) for name in names} for run in (part.runs if part else ())]
+        return _frame(rows, names)
 
     @cached_property
     def items(self) -> pd.DataFrame:

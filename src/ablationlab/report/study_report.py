@@ -184,7 +184,7 @@ def study_report(results: Results | None, analysis: Analysis | None, verdict: Ve
         guards=tuple(_guards(answers, several, seeds)),
         sure=tuple(_sure(results, answers, several)),
         flags=tuple(_flags(answers, several)),
-        fair=() if analysis is None else tuple(_fair(analysis)),
+        fair=() if analysis is None else (*_fair(analysis), *_layouts(results)),
         hypotheses=() if verdict is None else tuple(_hypotheses(verdict)),
         deviations=() if analysis is None else tuple(_deviations(analysis)),
         interim=_interim(results),
@@ -321,6 +321,25 @@ def _fair(analysis: Analysis) -> Iterator[Statement]:
     for code, names in (("unmatched", check.unmatched), ("not-reported", check.not_reported)):
         if names:
             yield Statement(f"fair.{code}", {"names": Slot(", ".join(names))})
+
+
+def _layouts(results: Results | None) -> Iterator[Statement]:
+    """How runs lay on several processes, where the plan spreads them."""
+    plan = None if results is None else results.plan
+    spread = results is not None and plan is not None and plan.study.execution.parallel is not None
+    known = {
+        run.record.execution.layout(): run
+        for run in (results.runs if spread and results is not None else ())
+        if run.record is not None and run.record.execution.ranks > 1
+    }
+    for run in known.values():
+        assert run.record is not None
+        at, execution = f"runs/{run.id}/run.json#/execution", run.record.execution
+        slots = {
+            "layout": Slot(execution.parallel, f"{at}/parallel", execution.parallel),
+            "ranks": _n(execution.ranks, f"{at}/ranks"),
+        }
+        yield Statement("fair.layout", slots)
 
 
 def _differs(unlike: InputDifference, pairs: int) -> Statement:

@@ -69,6 +69,6 @@ if TYPE_CHECKING:
         sign_flip_test,
         wilcoxon_test,
     )
-    from ablationlab.stats.unpaired import compare_unpaired
+    from ablationlab.stats.unpaired import compare_unpaired, known_noise, runs_to_decide
 
 __getattr__ = lazy_exports(__name__)

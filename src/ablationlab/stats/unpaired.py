@@ -2,10 +2,15 @@
 
 With d = mean(a) - mean(b) and se² = s1²/n1 + s2²/n2, d / se is compared with Student's t with Satterthwaite's degrees of
 freedom (Welch 1947). Equal spreads are not assumed. What a shared seed would have cancelled stays in the noise.
+
+A run that stopped before it reached a target needs more steps than it made, and nobody knows how many. Against the claim for
+its arm it counts like a lost run of a pair (`stats.costs`). `benchmarks/welch.py` has the error rates.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +19,9 @@ from scipy import special
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, complement, fraction, sample, standard_deviation
+from ablationlab.stats._noncentral import noncentral_t_cdf
 from ablationlab.stats.comparison import as_ratio, logarithms
+from ablationlab.stats.costs import ONE_IN, RARE, REMAINING
 from ablationlab.stats.effects import equivalence_bounds
 from ablationlab.stats.intervals import difference_of_means
 from ablationlab.stats.results import (
@@ -28,6 +35,10 @@ from ablationlab.stats.results import (
 )
 
 WELCH: Final = "welch"
+#: The method of an interval whose noise was known before.
+KNOWN: Final = "known-noise"
+#: Runs per arm beyond which a difference is out of reach.
+MOST_RUNS: Final = 10_000
 
 
 def compare_unpaired(
@@ -64,6 +75,66 @@ def compare_unpaired(
         equivalence=None if smallest_effect is None else _equivalence(a, b, smallest_effect, alpha),
         ratio=_ratio(interval) if transform == "log" else None,
     )
+
+
+def known_noise(variant: ArrayLike, reference: ArrayLike, *, sd: float, level: float = 0.95) -> tuple[Interval, PValue]:
+    """The z interval and test of two means whose runs have a standard deviation that was known before; one run is enough.
+
+    As wrong as *sd* is: where the runs' own is r times as large, 2 Φ(-z / r) of true nulls are rejected.
+    """
+    a, b = sample("variant", variant), sample("reference", reference)
+    level = fraction("level", level)
+    if not 0 < sd < np.inf:
+        raise StatisticsError(f"sd {sd}: must be above 0")
+    estimate, n = float(np.sort(a).mean() - np.sort(b).mean()), min(a.size, b.size)
+    error = sd * float(np.sqrt(1 / a.size + 1 / b.size))
+    half = float(special.ndtri((1 + level) / 2)) * error
+    z = estimate / error
+    interval = Interval(KNOWN, level, estimate, estimate - half, estimate + half, n, exact=True)
+    return interval, PValue(KNOWN, float(2 * special.ndtr(-abs(z))), z, n, exact=True)
+
+
+def with_unreached(reached: ArrayLike, least: Sequence[float]) -> FloatArray | None:
+    """The steps of an arm, with one number for each run that needs more than so many: what one further run in a thousand
+    would exceed, or what it made if that is more. None where more than one in ten (rounded up) are so, or too few others.
+    """
+    values = np.asarray(reached, dtype=np.float64)
+    n = values.size + len(least)
+    if not least:
+        return values
+    if len(least) > min(math.ceil(n / ONE_IN), n - REMAINING):
+        return None
+    freedom = values.size - 1
+    reach = float(special.stdtrit(freedom, 1 - RARE)) * (standard_deviation(values) or 0.0)
+    far = float(np.sort(values).mean()) + reach * float(np.sqrt(1 + 1 / values.size))
+    return np.concatenate([values, np.maximum(np.sort(np.asarray(least, dtype=np.float64)), far)])
+
+
+def runs_to_decide(
+    effect: float, variant_sd: float, reference_sd: float, *, alpha: float = 0.05, power: float = 0.8
+) -> int | None:
+    """Runs in each arm with which Welch's test shows a true difference of *effect* with that power; None beyond all reach.
+
+    By the noncentral t with Satterthwaite's degrees of freedom.
+    """
+    alpha, power = fraction("alpha", alpha), fraction("power", power)
+    variances = variant_sd**2, reference_sd**2
+    if not effect or not sum(variances):
+        return None
+    balance = sum(variances) ** 2 / sum(variance**2 for variance in variances)
+
+    def shown(n: int) -> bool:
+        freedom, shift = balance * (n - 1), abs(effect) / math.sqrt(sum(variances) / n)
+        critical = float(special.stdtrit(freedom, 1 - alpha / 2))
+        return 1 - noncentral_t_cdf(critical, freedom, shift) >= power
+
+    low, high = MINIMUM_PAIRS - 1, MOST_RUNS
+    if not shown(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if shown(middle) else (middle, high)
+    return high
 
 
 def _test(a: FloatArray, b: FloatArray) -> PValue:

@@ -126,6 +126,10 @@ _HINT: Final = """\
 """
 
 
+#: A question takes one line of a terminal.
+LINE: Final = 80
+
+
 def starter(
     *,
     name: str,
@@ -180,6 +184,12 @@ def starter(
     )
     parse_study(tomllib.loads(text), "the study of these answers")
     return text
+
+
+def question_of(variants: Sequence[str]) -> str:
+    """What a study of these asks, in a line of a terminal."""
+    named = f"Does {' or '.join(variants)} help?"
+    return named if len(named) <= LINE else f"Which of {len(variants)} changes help?"
 
 
 def _design(seeds: int, later: Sequence[int]) -> str:

@@ -34,6 +34,22 @@ class Curve:
         finite = [value for value in self.values if math.isfinite(value)]
         return (min(finite) if direction == "lower" else max(finite)) if finite else math.nan
 
+    def reaches(self, target: float, direction: str) -> float | None:
+        """The step at which it is first at *target* or better, on the line between its two nearest values; None if it
+        never is, minus infinity if its first value is."""
+        sign = 1.0 if direction == "lower" else -1.0
+        before: tuple[int, float] | None = None
+        for step, value in zip(self.steps, self.values, strict=True):
+            above = sign * (value - target)
+            if above <= 0:
+                return -math.inf if before is None else step - (step - before[0]) * above / (above - before[1])
+            before = (step, above) if math.isfinite(above) else before
+        return None
+
+    def within(self, other: Curve) -> bool:
+        """Whether all its points are points of *other*."""
+        return set(zip(self.steps, self.values, strict=True)) <= set(zip(other.steps, other.values, strict=True))
+
 
 @dataclass(frozen=True)
 class TrackedRun:

@@ -64,7 +64,7 @@ def _baseline(
 ) -> str:
     """The regime, and what the baseline reaches there."""
     value = next((effect.baseline.text for effect in effects if effect.baseline.at), "")
-    strip = interval_svg(axis, (), height=24, smallest=_smallest(effects))
+    strip = interval_svg(axis, (), height=40, smallest=_smallest(effects))
     name = f'<div class="ch-regime">{html_text(regime)}</div>{mark(report.emblems[report.baseline])}'
     name += html_text(report.baseline)
     return row(name, _squares(ends) + strip, html_text(value), kind="base" if first else "base group")

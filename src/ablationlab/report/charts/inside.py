@@ -26,6 +26,8 @@ MOST_ROWS: Final = 12
 #: Factors that an axis may name.
 _ROUND: Final = (1.0, 1.05, 1.1, 1.2, 1.5, *(factor * 10.0**power for power in range(3) for factor in (2, 3, 5, 10)))
 _POWERS: Final = tuple(10.0**power for power in range(4, 300))
+#: From here on a ratio is printed as ×1.00.
+_SAME: Final = 0.995
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -48,7 +50,7 @@ def _said(one: Diagnostic, place: int) -> Statement:
 
 def _ratio(ratio: float) -> str:
     """A factor above one; one below is what it divides by."""
-    return f"×{number(ratio)}" if ratio >= 1 else f"÷{number(1 / ratio)}"
+    return f"×{number(ratio)}" if ratio >= _SAME else f"÷{number(1 / ratio)}"
 
 
 def _name(one: Diagnostic) -> str:
@@ -71,7 +73,7 @@ def _group(one: Diagnostic) -> str:
 # --- probes: lines ------------------------------------------------------------------------------------------------
 
 
-def _lines(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Chart:
+def _lines(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Chart | None:
     figures, rows = [], []
     drawn: dict[tuple[str, ...], None] = {}
     for place, one in found:
@@ -99,6 +101,8 @@ def _lines(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Char
             names=False,
         )
         figures.append(_figure(one, place, svg))
+    if not figures:
+        return None
     names = [name for name in (report.baseline, *report.variants) if any(name in line for line in drawn)]
     items = [_key(report, name) for name in dict.fromkeys(names)]
     svg = f'<div class="ch"><div class="ch-trio">{"".join(figures)}</div>{legend(items)}</div>'
@@ -143,7 +147,9 @@ def _forests(report: StudyReport, found: Sequence[tuple[int, Diagnostic]]) -> Ch
         return None
     moved = sorted(rows, key=lambda arm: -max(_size(by_place.get((one.measure, *arm))) for _, one in found))[:MOST_ROWS]
     rows = [arm for arm in rows if arm in moved]
-    figures = [_forest(report, one, place, rows, by_place) for place, one in found]
+    figures = list(filter(None, (_forest(report, one, place, rows, by_place) for place, one in found)))
+    if not figures:
+        return None
     table = Table.simple(
         "Diagnostics",
         ["metric", "regime", "variant", "baseline", "value", "difference", "interval"],
@@ -199,7 +205,7 @@ def _ratio_row(report: StudyReport, effect: Effect, axis: Axis, *, several: bool
 def _factors(axis: Axis) -> str:
     """×1, and a round factor towards either end that has room."""
     ends = [(1, axis.high), (-1, axis.low)]
-    wide = [(side, end) for side, end in ends if abs(end) > 0.25 * (axis.high - axis.low)]
+    wide = [(side, end) for side, end in ends if abs(end) > 0.34 * (axis.high - axis.low)]
     factors = (*_ROUND, *_POWERS)
     values = [0.0, *(side * max(log(factor) for factor in factors if log(factor) <= abs(end)) for side, end in wide)]
     texts = (
@@ -213,7 +219,7 @@ def _round_ratio(value: float) -> str:
     """A round factor without digits that say nothing."""
     sign = "÷" if value < 0 else "×"
     factor = exp(abs(value)) if abs(value) < 700 else float("inf")
-    if factor > 5000:
+    if factor > 999:
         return f"{sign}10{str(round(abs(value) / log(10))).translate(_RAISED)}"
     return f"{sign}{factor:.3g}"
 

@@ -143,7 +143,7 @@ def _row(
 def _values(known: _Row, few: bool) -> str:
     """What the baseline has, and where they are *few* what each variant has; below, the unit and the margin."""
     first = known.effects[0]
-    if first.failed is not None:
+    if first.metric == FAILURES and first.failed is not None:
         base, own = first.failed[0].text, [effect.failed[1].text for effect in known.effects if effect.failed]
         below = f"of {first.n}"
     elif first.baseline.at:

@@ -74,11 +74,12 @@ def _code(code: str) -> str:
 def _values(details: Mapping[str, Any]) -> str:
     """``n 5, alpha 0.05``"""
     return ", ".join(
-        f"{key.replace('_', ' ')} {_value(value)}" for key, value in details.items() if value not in (None, "")
+        f"{key.replace('_', ' ')} {value_of(value)}" for key, value in details.items() if value not in (None, "")
     )
 
 
-def _value(value: Any) -> str:
+def value_of(value: Any) -> str:
+    """A number in the one style; a few names, else how many."""
     if isinstance(value, bool | str):
         return plain(str(value))
     if isinstance(value, int):
@@ -87,5 +88,5 @@ def _value(value: Any) -> str:
         return setting(float(f"{value:.3g}"))
     if isinstance(value, Mapping):
         return f"({_values(value)})"
-    names = [_value(each) for each in value]
+    names = [value_of(each) for each in value]
     return ", ".join(names) if len(names) <= MOST_NAMES else count(len(names))

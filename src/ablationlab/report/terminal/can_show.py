@@ -68,7 +68,7 @@ def shown_table(power: StudyPower) -> Table:
             Column("role", "role"): row.comparison.criterion.role,
             Column("size", "size", "right"): Cell.of(row.effect, setting),
             Column("seeds", "seeds", "right", printed=looks or planned is None): pairs,
-            Column("level", "level", "right"): Cell.of(row.level(pairs), lambda alpha: number(alpha, 2)),
+            Column("level", "level", "right", spare=spread): Cell.of(row.level(pairs), lambda alpha: number(alpha, 2)),
             Column("arms", "arms of one variance", "right", printed=any(row.arms > 1 for row in power.rows)): row.arms,
             Column("sd", "SD", "right", printed=spread): Cell.of(row.sd, number),
             Column("from", "SD from", printed=len({row.sd_from for row in power.rows}) > 1): row.sd_from,
@@ -78,9 +78,7 @@ def shown_table(power: StudyPower) -> Table:
             Column("some", f"at {SDS:g} SD", "right", printed=looks): _expected(row, pairs, SDS),
             Column("limit", "limited by", printed=not looks and (not spread or _doubted(power))): row.limit,
             Column("needs", "needs", "right", printed=any(row.seeds for row in power.rows)): _needed(row, row.seeds),
-            Column("same", "for same", "right", printed=any(row.same for row in power.rows)): _needed(row, None)
-            if row.comparison.role == "guard"
-            else _needed(row, row.same),
+            Column("same", "for same", "right", printed=any(row.same for row in power.rows)): _same(row),
             Column("items", "items", "right", printed=any(row.items is not None for row in power.rows)): Cell.of(
                 row.items, count
             ),

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from ablationlab.analysis.study_power import POWER, PlannedPower, power_plans
-from ablationlab.core.format import amount, byte_size, count, duration, fixed, number, percent, plain, setting
+from ablationlab.core.format import amount, byte_size, count, duration, fixed, number, percent, setting
 from ablationlab.core.grouping import grouped
 from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
 from ablationlab.instrument.costing.outlook import LayoutCost, Outlook
 from ablationlab.records.settings import ALPHA
+from ablationlab.report.slots import Slot, Statement
 from ablationlab.report.table import Table
+from ablationlab.report.terminal.answer import clause_line
 from ablationlab.report.terminal.can_show import sees
 from ablationlab.stats import detectable_effect
 
@@ -30,19 +31,37 @@ class Money:
     budget_hours: float | None = None
 
 
-def costing_view(outlook: Outlook, money: Money, sd: float | None) -> Iterator[RenderableType]:
-    """Arms, layouts, cost, seeds, and everything that was assumed."""
+def costing_view(outlook: Outlook, money: Money, sd: float | None, width: int) -> Iterator[RenderableType]:
+    """Arms, layouts, seeds; then cost and what was assumed, a line each."""
     yield _arms(outlook)
-    yield Text(plain(_corpus(outlook)))
+    yield ""
     yield _layouts(outlook)
-    yield from map(Text, _remarks(outlook))
     chosen = outlook.written or outlook.sooner
-    if chosen is None:
-        yield Text(_nothing_fits(outlook))
-    else:
-        yield Text(plain(_cost(outlook, chosen, money)))
-        yield from _seeds(outlook, chosen, money, sd)
-    yield Text(plain(_assumed(outlook)))
+    yield ""
+    if chosen is not None:
+        yield _seeds(outlook, chosen, money, sd)
+        yield ""
+    for name, clauses in costing_clauses(outlook, chosen, money, sd).items():
+        yield from clause_line(name, clauses, width)
+
+
+def costing_clauses(
+    outlook: Outlook, chosen: LayoutCost | None, money: Money, sd: float | None
+) -> dict[str, list[Statement]]:
+    """What a study is and takes there, by the name of their line."""
+    return {
+        "runs": list(_runs(outlook)),
+        "fits": list(_fits(outlook)),
+        "written": [] if chosen is None else list(_cost(outlook, chosen, money)),
+        "sooner": list(_sooner(outlook, chosen)),
+        "disk": [] if chosen is None else [_disk(outlook, chosen)],
+        "seeds": [] if chosen is None else list(_bought(outlook, chosen, money, sd)),
+        "assumed": list(_assumed(outlook)),
+    }
+
+
+def _said(code: str, **slots: str) -> Statement:
+    return Statement(f"costing.{code}", {name: Slot(text) for name, text in slots.items()})
 
 
 def _arms(outlook: Outlook) -> RenderableType:
@@ -52,22 +71,20 @@ def _arms(outlook: Outlook) -> RenderableType:
         budget = outlook.cells[members[0]].budget
         cells = (count(budget.parameters), count(budget.steps), amount(budget.tokens), amount(budget.matmul_flops))
         rows.append((regime, variant, len(members), *cells))
-    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run"]
-    return Table.simple(f"{outlook.study.name} on {outlook.hardware}: arms", heads, rows, heads[2:]).terminal()
+    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens", "FLOPs"]
+    return Table.simple(f"{outlook.study.name} on {outlook.hardware}, per run", heads, rows, heads[2:]).terminal()
 
 
-def _corpus(outlook: Outlook) -> str:
+def _runs(outlook: Outlook) -> Iterator[Statement]:
     record = outlook.corpus.record
     flops = sum(run.budget.matmul_flops for run in outlook.cells)
     tokens = sum(run.budget.tokens for run in outlook.cells)
-    return (
-        f"{len(outlook.cells)} runs, {amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
-        f"Corpus {record.name}: {outlook.corpus.basis}; vocabulary {count(record.vocabulary)}.\n"
-    )
+    yield _said("runs", n=count(len(outlook.cells)), tokens=amount(tokens), flops=amount(flops, "FLOP"))
+    yield _said("corpus", name=record.name, basis=outlook.corpus.basis, vocabulary=count(record.vocabulary))
 
 
 def _layouts(outlook: Outlook) -> RenderableType:
-    numbers = ["micro-batch", "GB per GPU", "tokens/s per GPU", "of peak", "network", "GPU-hours", "wall time"]
+    numbers = ["batch", "GB", "tokens/s", "peak", "net", "GPU-h", "time"]
     rows = []
     for row in outlook.rows:
         at = row.placed
@@ -80,27 +97,22 @@ def _layouts(outlook: Outlook) -> RenderableType:
         rows.append(cells)
     for layout in outlook.impossible:
         rows.append([f"{layout.kinds} over {layout.gpus}", "", "", "not possible", "", "", "", ""])
-    return Table.simple("Layouts", ["layout of a run", *numbers], rows, numbers).terminal()
+    return Table.simple("Layouts, per GPU", ["run", *numbers], rows, numbers).terminal()
 
 
-def _remarks(outlook: Outlook) -> Iterator[str]:
-    """Why a layout is not possible, and which micro-batch would make one fit."""
-    reasons = grouped(((layout.kinds, layout.why), str(layout.gpus)) for layout in outlook.impossible)
-    for (kinds, why), numbers in reasons.items():
-        yield f"{f'{kinds} over' if kinds == 'fsdp' else 'Over'} {' or '.join(numbers)} GPUs: {why}."
+def _fits(outlook: Outlook) -> Iterator[Statement]:
+    """What fits nowhere, which micro-batch would fit, and why a layout is not possible."""
+    gpu = outlook.hardware.kind
+    if outlook.written is None and outlook.sooner is None:
+        yield _said("nothing", gpu=gpu.title, memory=fixed(gpu.memory / 1e9, 0))
     tight = grouped(
         (row.placed.would_fit, str(row.placed.layout)) for row in outlook.rows if row.placed.would_fit is not None
     )
     for size, names in sorted(tight.items(), reverse=True):
-        yield f"With training.micro_batch = {size} would fit: {'; '.join(names)}."
-
-
-def _nothing_fits(outlook: Outlook) -> str:
-    gpu = outlook.hardware.kind
-    text = f"As the study stands, nothing fits on {gpu.title} with its {fixed(gpu.memory / 1e9, 0)} GB"
-    if any(row.placed.would_fit for row in outlook.rows):
-        return f"{text}: set training.micro_batch as above (--set training.micro_batch=...)."
-    return f"{text}, even one sequence at a time: more GPUs per run (fsdp), or other GPUs."
+        yield _said("would-fit", size=str(size), layouts=", ".join(names))
+    reasons = grouped(((layout.kinds, layout.why), str(layout.gpus)) for layout in outlook.impossible)
+    for (kinds, why), numbers in reasons.items():
+        yield _said("impossible", kinds=kinds, gpus=", ".join(numbers), why=why)
 
 
 def _hours(value: float) -> str:
@@ -115,36 +127,35 @@ def _wall(hours: float) -> str:
     return duration(3600 * hours)
 
 
-def _cost(outlook: Outlook, chosen: LayoutCost, money: Money) -> str:
-    """The study as written; then, if another layout ends earlier, what that is and what of the study it would change."""
-    whose = "as given" if money.asked else f"a typical on-demand price of {PRICES_OF}; prices vary by a factor of three"
-    first = (
-        f"As written ({_executor(outlook, chosen)})"
-        if not chosen.change
-        else f"As written the study does not fit. What would, with {chosen.change}, which is a change of the study"
+def _cost(outlook: Outlook, chosen: LayoutCost, money: Money) -> Iterator[Statement]:
+    """The study as written, or with the smallest change that fits."""
+    if chosen.change:
+        yield _said("does-not-fit", change=chosen.change)
+    else:
+        yield _said("by", executor=_executor(outlook, chosen))
+    yield _said(
+        "takes",
+        layout=str(chosen.placed.layout),
+        hours=_hours(chosen.gpu_hours),
+        time=_wall(chosen.wall_hours),
+        cost=_dollars(chosen.gpu_hours * money.price),
     )
-    cost = _dollars(chosen.gpu_hours * money.price)
-    cost = cost if cost[0] == "<" else f"about {cost}"
-    text = (
-        f"\n{first}: {chosen.placed.layout}: {_hours(chosen.gpu_hours)} GPU-hours, {_wall(chosen.wall_hours)} on "
-        f"{outlook.hardware}, {cost} at ${setting(money.price)} per GPU-hour "
-        f"({whose}).\n"
-    )
+    yield _said("price" if money.asked else "typical-price", price=setting(money.price), when=PRICES_OF)
+
+
+def _sooner(outlook: Outlook, chosen: LayoutCost | None) -> Iterator[Statement]:
+    """Another layout that ends earlier, and what of the study it would change."""
     other = outlook.sooner
-    if other is not None and other is not chosen:
-        what = (
-            f"it would be a change of the study ({other.change}) and another plan"
-            if other.change
-            else f"the study stays as it is ({_executor(outlook, other)})"
-        )
-        text += (
-            f"Sooner by this estimate: {other.placed.layout}: {_wall(other.wall_hours)}, {_hours(other.gpu_hours)} "
-            f"GPU-hours; {what}.\n"
-        )
-    return text + (
-        f"Disk: {byte_size(outlook.disk)} of records at the end, {byte_size(chosen.peak_disk)} at most with checkpoints; the "
-        f"text as tokens {byte_size(outlook.data_bytes)}.\n"
-    )
+    if other is None or other is chosen:
+        return
+    hours = _hours(other.gpu_hours)
+    yield _said("sooner", layout=str(other.placed.layout), hours=hours, time=_wall(other.wall_hours))
+    yield _said("change", change=other.change) if other.change else _said("by", executor=_executor(outlook, other))
+
+
+def _disk(outlook: Outlook, chosen: LayoutCost) -> Statement:
+    sizes = {"end": outlook.disk, "peak": chosen.peak_disk, "text": outlook.data_bytes}
+    return _said("disk", **{name: byte_size(size) for name, size in sizes.items()})
 
 
 def _executor(outlook: Outlook, row: LayoutCost) -> str:
@@ -154,36 +165,41 @@ def _executor(outlook: Outlook, row: LayoutCost) -> str:
     return "--executor ray" if outlook.hardware.count > 1 else "--executor local"
 
 
-def _seeds(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -> Iterator[RenderableType]:
-    """What seeds cost and see; and how many a budget buys."""
-    shared = best.gpu_hours - best.seed_hours * len(outlook.study.seeds)
-    counts = sorted({*SEEDS, len(outlook.study.seeds)})
-    bought = None
-    if money.budget_hours is not None:
-        bought = int((money.budget_hours - shared) / best.seed_hours + 1e-9)
-        counts = sorted({*counts, bought}) if bought >= 2 else counts
+def _shared_hours(outlook: Outlook, best: LayoutCost) -> float:
+    """What does not grow with the seeds."""
+    return best.gpu_hours - best.seed_hours * len(outlook.study.seeds)
+
+
+def _buys(outlook: Outlook, best: LayoutCost, money: Money) -> int | None:
+    """How many seeds the budget buys."""
+    if money.budget_hours is None:
+        return None
+    return max(0, int((money.budget_hours - _shared_hours(outlook, best)) / best.seed_hours + 1e-9))
+
+
+def _seeds(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -> RenderableType:
+    """What seeds cost and see."""
+    bought, planned = _buys(outlook, best, money), len(outlook.study.seeds)
+    counts = sorted({*SEEDS, planned, *(() if bought is None else (bought,))})
     row = _deciding(outlook, sd)
     heads = ["seeds", "GPU-hours", "cost", "sees"]
     rows = []
     for seeds in counts:
         if seeds < 2:
             continue
-        cost = shared + best.seed_hours * seeds
-        marks = (" planned" if seeds == len(outlook.study.seeds) else "") + (" budget" if seeds == bought else "")
+        cost = _shared_hours(outlook, best) + best.seed_hours * seeds
+        marks = (" planned" if seeds == planned else "") + (" budget" if seeds == bought else "")
         seen = sees(row, seeds) if row is not None else f"{fixed(detectable_effect(seeds), 2)} SD"
         rows.append((f"{seeds}{marks}", _hours(cost), _dollars(cost * money.price), seen))
-    yield Table.simple("Cost and power by number of seeds", heads, rows, heads).terminal()
-    level = ALPHA if row is None else row.alpha
-    note = f"Sees: with {percent(POWER)} power at level {number(level, 2)}"
-    note += (
-        ", in SDs of the difference between two arms of one seed." if sd is None else f", at an SD of {setting(sd)}."
-    )
-    if money.budget_hours is not None and bought is not None:
-        note += (
-            f"\nA budget of {_hours(money.budget_hours)} GPU-hours buys {max(0, bought)} seeds of all "
-            f"{len(outlook.study.variants)} arms" + (", too few for any inference." if bought < 3 else ".")
-        )
-    yield Text(plain(note))
+    return Table.simple("By number of seeds", heads, rows, heads).terminal()
+
+
+def _bought(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -> Iterator[Statement]:
+    row = _deciding(outlook, sd)
+    told = {"power": percent(POWER), "level": number(ALPHA if row is None else row.alpha, 2)}
+    yield _said("sees", **told) if sd is None else _said("sees-at", sd=setting(sd), **told)
+    if (bought := _buys(outlook, best, money)) is not None and money.budget_hours is not None:
+        yield _said("buys", hours=_hours(money.budget_hours), seeds=count(bought))
 
 
 def _deciding(outlook: Outlook, sd: float | None) -> PlannedPower | None:
@@ -193,19 +209,17 @@ def _deciding(outlook: Outlook, sd: float | None) -> PlannedPower | None:
     return min(primary, key=lambda row: row.alpha, default=None)
 
 
-def _assumed(outlook: Outlook) -> str:
+def _assumed(outlook: Outlook) -> Iterator[Statement]:
     gpu, c = outlook.hardware.kind, CALIBRATION
-    rates = [f"{amount(gpu.peak(kind), 'FLOP/s')} in {kind}" for kind in outlook.precisions]
-    sheet = f"{', '.join(rates)}, {byte_size(gpu.memory)} at {byte_size(gpu.bandwidth)}/s"
-    return (
-        f"\nAssumed: {gpu.title}, {sheet}, {gpu.interconnect} (data sheets). Training reaches {percent(c.linear)} of the "
-        f"peak in linear layers and {percent(c.attention)} in attention, {percent(c.bytes)} of bandwidth, and "
-        f"{fixed(c.launch * 1e6, 1)} µs per kernel: fitted to {c.source}; other hardware is assumed to reach the same "
-        f"shares. The network reaches {percent(c.collective)} of its rate and takes {fixed(c.latency * 1e6, 0)} µs per "
-        f"collective. Communication overlaps with {percent(c.overlap)} of the compute: with ddp, of the last backward pass, "
-        "and the embedding's gradient does not overlap; with fsdp, of both passes, and the embedding and the first block do "
-        "not overlap. The rest is in the column network. All of that is assumed: nothing over more than one GPU was "
-        f"measured. At most 92 % of the memory less 1 GB is used. Validation adds {percent(outlook.validation_share, 1)} and "
-        "is counted; probes, benchmark tasks and failures are not.\n"
-        "Nothing was sealed: `ablationlab plan` without --hardware seals a plan on the machine that will train."
-    )
+    rates = ", ".join(f"{amount(gpu.peak(kind), 'FLOP/s')} in {kind}" for kind in outlook.precisions)
+    sizes = {"memory": byte_size(gpu.memory), "bandwidth": byte_size(gpu.bandwidth)}
+    yield _said("sheet", gpu=gpu.title, rates=rates, links=gpu.interconnect, **sizes)
+    shares = {"linear": c.linear, "attention": c.attention, "bytes": c.bytes}
+    yield _said("shares", source=c.source, **{name: percent(share) for name, share in shares.items()})
+    if outlook.hardware.count > 1:
+        yield _said(
+            "network", rate=percent(c.collective), latency=fixed(c.latency * 1e6, 0), overlap=percent(c.overlap)
+        )
+    yield _said("validation", share=percent(outlook.validation_share, 1))
+    if outlook.study.budget.match == "time":
+        yield _said("equal-time")

@@ -103,7 +103,7 @@ def _effects(*both: Results) -> Iterator[RenderableType]:
     first, second = ({name: (str(row.estimate), str(row.word)) for name, row in rows.items()} for rows in known)
     none = (DASH, DASH)
     rows = [
-        (row.variant, row.name, row.regime, *first.get(name, none), *second.get(name, none))
+        (f"{row.variant} − {row.reference}", row.name, row.regime, *first.get(name, none), *second.get(name, none))
         for name, row in {**known[1], **known[0]}.items()
         if first.get(name) != second.get(name)
     ]
@@ -112,7 +112,7 @@ def _effects(*both: Results) -> Iterator[RenderableType]:
     if ended[0] != ended[1]:
         yield Text(Statement("diff.ended", {"a": Slot(ended[0]), "b": Slot(ended[1])}).text)
     if rows:
-        heads = ["variant", "metric", "regime", "A", "answer A", "B", "answer B"]
+        heads = ["contrast", "metric", "regime", "A", "answer A", "B", "answer B"]
         table = Table.simple("", heads, rows, ["A", "B"])
         yield (
             table if len({row.regime for row in (known[0] | known[1]).values()}) > 1 else table.without("regime")

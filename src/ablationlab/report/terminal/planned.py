@@ -68,8 +68,8 @@ def planned_arms(plan: Plan) -> Table:
         )
         for (regime, variant, kind), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
     ]
-    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run", "learning rate"]
-    return _regimes(Table.simple("Arms", heads, rows, heads[2:]), plan)
+    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens", "FLOPs", "learning rate"]
+    return _regimes(Table.simple("Arms, per run", heads, rows, heads[2:]), plan)
 
 
 def _marked(plan: Plan, variant: str) -> str:

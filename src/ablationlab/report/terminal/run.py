@@ -106,7 +106,8 @@ def _result(results: Results, run: Run) -> Iterator[RenderableType]:
     if result.divergence is not None:
         from ablationlab.analysis.wording import cause
 
-        yield Text(f"Diverged at step {count(result.divergence.step)}: {cause(result.divergence)}")
+        slots = {"step": Slot(count(result.divergence.step)), "cause": Slot(cause(result.divergence))}
+        yield Text(Statement("run.diverged", slots).text)
     rows = [
         (metric_name(name), plain(number(value, 5)), results.unit(name))
         for name, value in result.metrics.items()
@@ -114,10 +115,8 @@ def _result(results: Results, run: Run) -> Iterator[RenderableType]:
     ]
     yield Table.simple("Result", ["metric", "value", "unit"], rows, ["value"]).terminal()
     for name, failure in result.unmeasured.items():
-        from ablationlab.analysis.stability import metric_failed  # only here: it takes scipy
-        from ablationlab.analysis.wording import absence
-
-        yield Text(f"{metric_name(name)}: {absence(metric_failed(failure))}")
+        where = f"{failure.place}: {failure.error}" if failure.place else failure.error
+        yield Text(Statement("run.unmeasured", {"metric": Slot(metric_name(name)), "error": Slot(where)}).text)
 
 
 def _evaluation(run: Run) -> Iterator[RenderableType]:

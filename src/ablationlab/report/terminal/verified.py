@@ -13,7 +13,7 @@ from ablationlab.report.layout import wrapped
 from ablationlab.report.slots import Slot, Statement
 
 #: A name longer than this has a line of its own.
-LONGEST = 34
+LONGEST = 24
 #: A state, and the space behind it.
 _LEAD = 10
 #: Hashes are told by so many digits.
