@@ -338,3 +338,9 @@ def test_the_same_records_give_the_same_page(tmp_path: Path):
     results = small(tmp_path)
     first = write_page(results, tmp_path).read_bytes()
     assert write_page(Results.open(tmp_path), tmp_path).read_bytes() == first
+
+
+def test_every_seed_near_the_intervals_has_a_tick():
+    axis = Axis.around([(-0.2, None, None)], ticks=[-0.24, -0.16, 40.0])
+    assert axis is not None
+    assert (axis.low, axis.high) == (-0.24, 0.0)

@@ -18,16 +18,18 @@ from ablationlab.report.study_report import StudyReport
 from ablationlab.report.table import html_text
 
 _NUMBER: Final = "text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;padding:0 10px"
+#: More seeds than this do not widen an axis.
+MOST_TICKS: Final = 16
 #: The exported picture: its width, where its columns are, and the height of a row.
 _WIDTH, _PLOT, _PLOT_WIDTH, _DIFFERENCE, _INTERVAL, _ANSWER, _ROW = 960, 190, 350, 612, 762, 790, 44
 
 
 def axis_of(effects: Sequence[Effect]) -> Axis | None:
-    """Zero, the smallest effects, every interval and every seed."""
+    """Zero, the smallest effects, every interval, and the seeds where they are few."""
     return Axis.around(
         (row.drawn for row in effects),
         (row.smallest for row in effects),
-        (tick for row in effects if row.drawn is not None for tick in row.ticks),
+        (tick for row in effects if row.drawn is not None and len(row.ticks) <= MOST_TICKS for tick in row.ticks),
     )
 
 

@@ -43,7 +43,8 @@ class Axis:
             return None
         usual = abs(ends[len(ends) // 2]) or abs(ends[-1])
         most = max(abs(end) for end in ends if abs(end) <= FAR * usual)
-        reach = [0.0, *(min(max(end, -most), most) for end in (*ends, *ticks))]
+        reach = [0.0, *(min(max(end, -most), most) for end in ends)]
+        reach += [tick for tick in ticks if abs(tick) <= 2 * most]
         reach += [side * effect for effect in smallest if effect for side in (-1, 1)]
         return cls(min(reach), max(reach)) if max(reach) > min(reach) else None
 

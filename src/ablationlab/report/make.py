@@ -146,28 +146,24 @@ def _rest(
 
 
 def write_forest(results: Results, folder: Path, say: Say) -> list[Path]:
-    """forest.svg and forest.png, and both for a dark ground; the SVG has its font inside."""
+    """forest.svg and forest.png, and both for a dark ground; the SVG has its font inside. What people open first."""
     from ablationlab.report import fonts
     from ablationlab.report.convert import NOT_DRAWN, not_drawn, png_of
     from ablationlab.report.forest import forest_svg
     from ablationlab.report.study_report import study_report
 
     report = study_report(results, results.analysis, results.verdict)
-    written = []
     for name, dark in (("forest", False), ("forest-dark", True)):
         picture = forest_svg(report, dark=dark)
         start = picture.index(">") + 1
         whole = f"{picture[:start]}<style>{fonts.css()}</style>{picture[start:]}"
         replace(folder / f"{name}.svg", whole.encode())
-        written.append(folder / f"{name}.svg")
         try:
             replace(folder / f"{name}.png", png_of(picture))
         except NOT_DRAWN as error:
             for note in not_drawn({f"{name}.png": error}):
                 say(note)
-        else:
-            written.append(folder / f"{name}.png")
-    return written
+    return [folder / "forest.svg", folder / "forest.png"]
 
 
 def with_analysis(results: Results, say: Say) -> Results:
