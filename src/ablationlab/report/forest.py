@@ -24,12 +24,17 @@ MOST_TICKS: Final = 16
 _WIDTH, _PLOT, _PLOT_WIDTH, _DIFFERENCE, _INTERVAL, _ANSWER, _ROW = 960, 190, 350, 612, 762, 790, 44
 
 
-def axis_of(effects: Sequence[Effect]) -> Axis | None:
-    """Zero, the smallest effects, every interval, and the seeds where they are few."""
+def axis_of(effects: Sequence[Effect], *, ticks: bool = True) -> Axis | None:
+    """Zero, the smallest effects, every interval, and the seeds where *ticks* are drawn and few."""
     return Axis.around(
         (row.drawn for row in effects),
         (row.smallest for row in effects),
-        (tick for row in effects if row.drawn is not None and len(row.ticks) <= MOST_TICKS for tick in row.ticks),
+        (
+            tick
+            for row in effects
+            if ticks and row.drawn is not None and len(row.ticks) <= MOST_TICKS
+            for tick in row.ticks
+        ),
     )
 
 

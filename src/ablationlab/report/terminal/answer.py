@@ -112,7 +112,7 @@ class AnswerView:
                 widths[column] = 0
         room = min(WIDEST, width - sum(widths) - 2 * (len(list(filter(None, widths))) + 1))
         shown = [row for _, _, effects in report.blocks for row in effects]
-        picture = _Picture(axis_of(shown) if room >= NARROWEST else None, self._smallest(), room)
+        picture = _Picture(axis_of(shown, ticks=False) if room >= NARROWEST else None, self._smallest(), room)
         yield _line(titles, widths, picture.head)
         for head, (effects, rows) in zip(heads, blocks, strict=True):
             value = next((row.baseline.text for row in effects if row.baseline.at), DASH)
