@@ -319,11 +319,6 @@ def diverging(variant: str, regime: str, seed: int) -> dict[str, float] | None:
     return None if variant == "none" else {"validation_loss": 2.0 + 0.01 * seed}
 
 
-def breaking_once(variant: str, regime: str, seed: int) -> dict[str, float] | None:
-    broken = "layernorm" if seed == 9 else "none"
-    return None if variant == broken else {"validation_loss": 2.0 + 0.01 * seed}
-
-
 ANSWERS = {
     Answer.NOT_MEASURED: (outcome, {"criteria": [{"metric": "token_ece", "role": "primary"}]}),
     Answer.UNSTABLE: (lambda *at: None if at[0] == "layernorm" else outcome(*at), {"seeds": list(range(1, 9))}),

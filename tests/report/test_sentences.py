@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ablationlab.analysis.wording import corrections
+from ablationlab.analysis.wording import halved
 from ablationlab.core.format import plain
 from ablationlab.records.results import Results
 from ablationlab.report.charts.paired import differences
@@ -32,7 +32,6 @@ def test_an_axis_over_many_decades_marks_powers_of_ten_alone():
 def test_how_levels_are_passed_on_is_told_where_primaries_have_secondaries(tmp_path):
     primary = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.01}
     secondary = {"metric": "perplexity", "role": "secondary"}
-    half = "passes half of its level to the other ones"
     for variants, criteria, told in (
         (["none", "layernorm", "rmsnorm"], [primary, secondary], True),
         (["none", "layernorm", "rmsnorm"], [primary], False),
@@ -40,7 +39,7 @@ def test_how_levels_are_passed_on_is_told_where_primaries_have_secondaries(tmp_p
     ):
         folder = tmp_path / f"{len(variants)}{len(criteria)}"
         analysis = made(folder, variants=variants, criteria=criteria).analysis
-        assert (half in corrections(analysis)) is told, (variants, criteria)
+        assert halved(analysis) is told, (variants, criteria)
 
 
 def test_the_plane_says_which_arm_has_no_cost_to_draw(tmp_path, broken_results: Results):

@@ -9,7 +9,7 @@ from scipy.ndimage import median_filter
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.stats import spikes as trajectory
-from ablationlab.stats.spikes import EarlyWarning, StackWatch, Watch, largest_rise, running_median, spikes, steps_to
+from ablationlab.stats.spikes import EarlyWarning, StackWatch, Watch, largest_rise, running_median, steps_to
 
 
 def course(losses, norms):
@@ -126,7 +126,6 @@ def test_what_is_too_short_or_not_asked_for_has_no_value():
     assert found.gradient_spikes is None
     assert found.steps_to_loss is None
     assert course([], []).mean_training_loss is None
-    assert spikes([1.0] * 5, SPIKE_SCORE) is None
     with pytest.raises(StatisticsError, match="one-dimensional"):
         course([[1.0]], [1.0])
 

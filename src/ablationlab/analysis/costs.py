@@ -7,7 +7,7 @@ one that stopped before it reached a target (`stats.unpaired`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Literal
@@ -16,7 +16,7 @@ import numpy as np
 
 from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis import Absence, Comparison, CostRecord, Missing, Seed
+from ablationlab.records.analysis import Absence, Comparison, CostRecord, Missing
 from ablationlab.stats import Interval, compare_unpaired, paired_t_interval
 from ablationlab.stats._common import MINIMUM_PAIRS, complement
 from ablationlab.stats.costs import SLACK, Costs, Test
@@ -36,18 +36,14 @@ def lost_alone(comparison: Comparison, arm: str) -> list[Missing]:
     return [lost for lost in comparison.missing if lost.arm == arm and lost.seed not in others]
 
 
-def costs_of(comparison: Comparison, seeds: Collection[Seed] | None = None) -> Costs:
-    """One cost per seed of a paired comparison with a direction; of these *seeds*, where given."""
+def costs_of(comparison: Comparison) -> Costs:
+    """One cost per seed of a paired comparison with a direction."""
     sign = -1.0 if comparison.direction == "higher" else 1.0
-    pairs = [pair for pair in comparison.pairs if seeds is None or pair.seed in seeds]
-    lost, lost_by_reference = (
-        sum(seeds is None or missing.seed in seeds for missing in lost_alone(comparison, arm))
-        for arm in (comparison.variant, comparison.reference)
-    )
+    lost, lost_by_reference = (len(lost_alone(comparison, arm)) for arm in (comparison.variant, comparison.reference))
     logarithms = comparison.transform == "log"
     return Costs(
-        tuple(sign * pair.delta for pair in pairs),
-        tuple(1.0 if logarithms else max(abs(pair.variant), abs(pair.reference)) for pair in pairs),
+        tuple(sign * pair.delta for pair in comparison.pairs),
+        tuple(1.0 if logarithms else max(abs(pair.variant), abs(pair.reference)) for pair in comparison.pairs),
         lost,
         lost_by_reference,
         comparison.doubt_of_cost,

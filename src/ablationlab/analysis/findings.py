@@ -5,7 +5,7 @@ Each sentence is made from the record that judged it; where there is none, there
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ablationlab.analysis.wording import capital, listed
@@ -20,15 +20,12 @@ from ablationlab.records.settings import TUNED
 MOST_PLACES: Final = 4
 
 
-def at_places(regimes: Sequence[str], every: Iterable[str] = ()) -> str:
-    """``in deep and hot``, ``in all six regimes``, ``at tuned rates``; *every*: all that could be named."""
-    whole = [regime for regime in every if regime != TUNED]
+def at_places(regimes: Sequence[str]) -> str:
+    """``in deep and hot``, ``in six regimes``, ``at tuned rates``."""
     own = [regime for regime in regimes if regime != TUNED]
     places = []
     if own:
-        some = listed(own) if len(own) <= MOST_PLACES else f"{part(len(own), len(whole))} regimes"
-        both = "both regimes" if len(own) == 2 else f"all {count_word(len(own))} regimes"
-        places.append(f"in {both if len(own) > 1 and len(own) == len(whole) else some}")
+        places.append(f"in {listed(own) if len(own) <= MOST_PLACES else counted(len(own), 'regime')}")
     if TUNED in regimes:
         places.append("at tuned rates")
     return " and ".join(places)

@@ -564,44 +564,6 @@ def unstable_means(comparison: Comparison) -> str:
     return f"unstable runs dominate the mean{'s' if len(runs) > 1 else ''}: {listed(runs)}"
 
 
-def adjusted(comparison: Comparison) -> str:
-    if comparison.correction == "none":
-        return "not adjusted"
-    if comparison.family_size == 1:
-        return "one test"
-    return f"{CORRECTIONS[comparison.correction]}, {several(comparison.family_size, 'test')}"
-
-
-def corrections(analysis: Analysis) -> str:
-    """What an adjusted p is, for each correction that was applied to several tests; nothing where none was."""
-    applied = [c for c in analysis.comparisons if c.family_size > 1 and c.p_adjusted is not None]
-    alphas = {
-        name: " or ".join(map(level, sorted(set(found))))
-        for name, found in grouped((c.correction, c.alpha) for c in applied).items()
-    }
-    strict = [name for name in ("holm", "bonferroni", "gatekeeping") if name in alphas]
-    texts = []
-    if strict:
-        at = " or ".join(dict.fromkeys(alphas[name] for name in strict))
-        texts.append(
-            "Test often enough and something will look like an effect by chance. Adjusted p-values and intervals allow for "
-            f"it: the chance that anything shown in a family of tests is false is at most {at}."
-        )
-    texts += [_HOW_CORRECTED[name] for name in strict]
-    if halved(analysis):
-        texts.append(
-            "A primary comparison that is shown passes half of its level to the other ones, where Holm alone passes all of "
-            "it, and half to what is registered behind it."
-        )
-    texts += [shared] if (shared := shared_variance(analysis)) else []
-    if "benjamini-hochberg" in alphas:
-        texts.append(
-            "Benjamini-Hochberg, for what is exploratory: of all that is shown, about "
-            f"{alphas['benjamini-hochberg']} may be false."
-        )
-    return " ".join(texts)
-
-
 def shared_variance(analysis: Analysis) -> str:
     """What it is, where a study registers it."""
     if not any(comparison.variance == "shared" for comparison in analysis.comparisons):
@@ -618,13 +580,6 @@ def halved(analysis: Analysis) -> bool:
         c for c in analysis.comparisons if c.role == "primary" and c.correction == "holm" and c.family_size > 1
     ]
     return bool(primaries) and any(c.correction == "gatekeeping" for c in analysis.comparisons)
-
-
-_HOW_CORRECTED: Final[Mapping[str, str]] = {
-    "holm": "Holm: the smallest p is multiplied by the number of tests, the next by one less, and so on.",
-    "bonferroni": "Bonferroni: every p is multiplied by the number of tests.",
-    "gatekeeping": "Gatekeeping: tests are made in their registered order, as long as those before are shown.",
-}
 
 
 #: Methods and spending functions that are named after people.
@@ -711,11 +666,6 @@ FAILURES: Final[Mapping[Failure, str]] = {
 }
 
 
-def spikes_known(analysis: Analysis) -> bool:
-    """Whether the training curve of any run was read for spikes."""
-    return analysis.stability is not None and any(run.spike_score is not None for run in analysis.stability.runs)
-
-
 def printed_gain_interval(gain: StabilityGain) -> str:
     """``10 % to 60 %``; with a † where it contradicts the test that decides."""
     return f"{percent(gain.low)} to {percent(gain.high)}{'†' if gain.contradicted else ''}"
@@ -735,11 +685,6 @@ def gain_intervals(gains: Sequence[StabilityGain], *, mark: str = "†:") -> str
 
 
 # --- small parts ----------------------------------------------------------------------------------------------
-
-
-def _span(ordered: Sequence[str]) -> str:
-    """``22 to 26``; one text where both ends read the same."""
-    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
 def capital(text: str) -> str:

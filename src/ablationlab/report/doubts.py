@@ -13,7 +13,7 @@ from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Answer, Standing
 from ablationlab.report.effects import Effect
-from ablationlab.report.slots import Slot, Statement
+from ablationlab.report.slots import Slot, Statement, tally
 from ablationlab.report.table import Cell, Column, Table, Value
 from ablationlab.report.tables.effects import effects_table, guard_table
 
@@ -57,12 +57,12 @@ def _guards(analysis: Analysis, answers: Sequence[Effect]) -> Iterator[Chip]:
         if len(found) == 1:
             said: tuple[tuple[Standing, Statement], ...] = ((found[0][0], Statement(f"chips.{found[0][0]}")),)
         else:
-            said = tuple((standing, Statement(f"chips.{standing}-of", {"n": _n(len(g))})) for standing, g in found)
+            said = tuple((standing, Statement(f"chips.{standing}-of", {"n": tally(len(g))})) for standing, g in found)
         waits = [guard.seeds for standing, guards in found if standing == Standing.OPEN for guard in guards]
         detail = None
         if waits and all(slot.at for slot in waits):
             needs = max(waits, key=lambda slot: float(slot.value or 0))
-            detail = Statement("chips.needs", {"seeds": needs, "have": _n(len(analysis.seeds))})
+            detail = Statement("chips.needs", {"seeds": needs, "have": tally(len(analysis.seeds))})
         title = titles.get(name, name)
         yield Chip(title, said, detail, guard_table([replace(row, guards=(guard,)) for row, guard in rows]))
 
@@ -73,7 +73,9 @@ def _seeds(answers: Sequence[Effect]) -> Iterator[Chip]:
         return
     hanging = [row for row in asked if row.without]
     said = (
-        Statement("chips.no") if not hanging else Statement("chips.of", {"n": _n(len(hanging)), "of": _n(len(asked))})
+        Statement("chips.no")
+        if not hanging
+        else Statement("chips.of", {"n": tally(len(hanging)), "of": tally(len(asked))})
     )
     several = len({row.regime for row in answers}) > 1
     rows: list[dict[Column, Cell | Value]] = [
@@ -95,8 +97,8 @@ def _runs(results: Results | None, analysis: Analysis) -> Iterator[Chip]:
     if not runs:
         return
     lost = [run for run in runs if run.state in ("diverged", "failed", "damaged")]
-    said = Statement("chips.none") if not lost else Statement("chips.number", {"n": _n(len(lost))})
-    detail = Statement("sure.ended", {"ended": _n(sum(run.done for run in runs)), "planned": _n(len(runs))})
+    said = Statement("chips.none") if not lost else Statement("chips.number", {"n": tally(len(lost))})
+    detail = Statement("sure.ended", {"ended": tally(sum(run.done for run in runs)), "planned": tally(len(runs))})
     arms = grouped(((run.variant, run.regime), run) for run in runs)
     several = len(analysis.regimes) > 1
     rows: list[dict[Column, Cell | Value]] = [
@@ -118,10 +120,12 @@ def _limits(answers: Sequence[Effect]) -> Iterator[Chip]:
     if not undecided:
         said = Statement("chips.nothing")
     elif not waits:
-        said = Statement("chips.of", {"n": _n(len(undecided)), "of": _n(len(answers))})
+        said = Statement("chips.of", {"n": tally(len(undecided)), "of": tally(len(answers))})
     else:
         said = Statement(f"chips.limit-{max(waits, key=lambda lack: len(waits[lack])).replace(' ', '-')}")
-    detail = Statement("chips.undecided", {"n": _n(len(undecided)), "of": _n(len(answers))}) if undecided else None
+    detail = (
+        Statement("chips.undecided", {"n": tally(len(undecided)), "of": tally(len(answers))}) if undecided else None
+    )
     several = len({row.regime for row in answers}) > 1
     rows: list[dict[Column, Cell | Value]] = [
         {
@@ -156,7 +160,3 @@ def _test(analysis: Analysis, answers: Sequence[Effect]) -> Iterator[Chip]:
         detail,
         effects_table(answers, "Tests").without("advice"),
     )
-
-
-def _n(value: int) -> Slot:
-    return Slot(count(value), "", value)

@@ -8,7 +8,7 @@ from ablationlab.core.format import amount, count
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
-from ablationlab.report.slots import Slot, Statement
+from ablationlab.report.slots import Slot, Statement, tally
 
 _AT = "plan.lock#"
 
@@ -18,7 +18,7 @@ def facts_of(results: Results | None, analysis: Analysis | None) -> Iterator[Sta
     plan = None if results is None else results.plan
     if results is None or plan is None:
         if analysis is not None:
-            arms, seeds = _n(len(analysis.variants)), _n(len(analysis.seeds))
+            arms, seeds = tally(len(analysis.variants)), tally(len(analysis.seeds))
             yield Statement("facts.runs-of-table", {"arms": arms, "seeds": seeds})
         return
     if plan.study.trainer is not None:
@@ -32,7 +32,11 @@ def facts_of(results: Results | None, analysis: Analysis | None) -> Iterator[Sta
         }
         yield Statement("facts.data", slots)
         yield from _budget(plan)
-    ended = {"ended": _n(results.ended), "planned": _n(len(results.runs)), "seeds": _n(len(plan.study.seeds))}
+    ended = {
+        "ended": tally(results.ended),
+        "planned": tally(len(results.runs)),
+        "seeds": tally(len(plan.study.seeds)),
+    }
     yield Statement("facts.runs", ended)
     device = plan.execution.device_name
     slots = {"device": Slot(device, f"{_AT}/execution/device_name", device)}
@@ -77,7 +81,3 @@ def _budget(plan: Plan) -> Iterator[Statement]:
         yield Statement("facts.per-run-of-flops", {"flops": flops, "tokens": tokens})
     else:
         yield Statement("facts.per-run-of-baseline", {"tokens": tokens, "steps": steps})
-
-
-def _n(value: int) -> Slot:
-    return Slot(count(value), "", value)

@@ -107,16 +107,14 @@ def interval_svg(
     return f'<svg class="plot" width="100%" height="{height}" aria-hidden="true" focusable="false">{body}</svg>'
 
 
-def axis_svg(axis: Axis, text: Callable[[float], str], *, height: int = 22) -> str:
+def axis_svg(axis: Axis, text: Callable[[float], str]) -> str:
     """The numbers below."""
     marks = (
         f'<line x1="{axis.at(value)}" x2="{axis.at(value)}" y1="0" y2="5" stroke="currentColor" opacity="0.5"/>'
         f'<text x="{axis.at(value)}" y="18" text-anchor="middle" font-size="13" fill="currentColor">{text(value)}</text>'
         for value in axis.ticks()
     )
-    return (
-        f'<svg class="plot" width="100%" height="{height}" aria-hidden="true" focusable="false">{"".join(marks)}</svg>'
-    )
+    return f'<svg class="plot" width="100%" height="22" aria-hidden="true" focusable="false">{"".join(marks)}</svg>'
 
 
 def mark_svg(

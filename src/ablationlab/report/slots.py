@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, Literal
 
-from ablationlab.core.format import DASH
+from ablationlab.core.format import DASH, count
 
 #: How a text follows from the field: as it stands; as the change in percent, or the factor, of a logarithm; of a share.
 Scale = Literal["as it is", "change", "factor", "percent"]
@@ -30,6 +30,10 @@ class Slot:
 
 #: Nothing to print.
 NOTHING: Final = Slot(DASH)
+
+
+def tally(value: int, at: str = "") -> Slot:
+    return Slot(count(value), at, value)
 
 
 def escaped(key: str) -> str:

@@ -24,7 +24,7 @@ from ablationlab.report.equal_time import equal_time_effects
 from ablationlab.report.facts import facts_of, seal_of
 from ablationlab.report.failures import RunEnd, failure_effects, run_ends
 from ablationlab.report.fairness import Condition, conditions_of
-from ablationlab.report.slots import Slot, Statement, escaped
+from ablationlab.report.slots import Slot, Statement, escaped, tally
 
 #: What helps, what harms, then what is open: the order in which answers are told.
 ORDER: Final = (
@@ -190,7 +190,7 @@ def study_report(results: Results | None, analysis: Analysis | None, verdict: Ve
         interim=_interim(results),
         next_look=None
         if verdict is None or verdict.next_look is None
-        else _n(verdict.next_look, "verdict.json#/next_look"),
+        else tally(verdict.next_look, "verdict.json#/next_look"),
         baseline=told.baseline,
         variants=tuple(variants),
         higher=metric is not None and metric.direction == "higher",
@@ -231,15 +231,11 @@ def _references(results: Results | None) -> Iterator[tuple[str, Slot]]:
 def _interim(results: Results | None) -> Statement | None:
     if results is None or not results.interim:
         return None
-    return Statement("sure.interim", {"ended": _n(results.ended), "planned": _n(len(results.runs))})
+    return Statement("sure.interim", {"ended": tally(results.ended), "planned": tally(len(results.runs))})
 
 
 def _by_estimate(row: Effect) -> tuple[bool, float]:
     return row.drawn is None, 0.0 if row.drawn is None else row.drawn[0]
-
-
-def _n(value: int, at: str = "") -> Slot:
-    return Slot(count(value), at, value)
 
 
 def _named(row: Effect, several: bool) -> str:
@@ -250,7 +246,7 @@ def _of(code: str, rows: Sequence[Effect], every: Sequence[Effect], several: boo
     """How many of the answers; a few by name, with *code* and ``-named``."""
     if rows and len(rows) <= MOST_NAMES and len(rows) < len(every):
         return Statement(f"{code}-named", {"names": Slot(", ".join(_named(row, several) for row in rows)), **slots})
-    return Statement(code, {"n": _n(len(rows)), "of": _n(len(every)), **slots})
+    return Statement(code, {"n": tally(len(rows)), "of": tally(len(every)), **slots})
 
 
 def _guards(answers: Sequence[Effect], several: bool, seeds: int) -> Iterator[Statement]:
@@ -266,7 +262,7 @@ def _guards(answers: Sequence[Effect], several: bool, seeds: int) -> Iterator[St
             if standing == Standing.OPEN and all(guard.seeds.at for _, guard in alike):
                 code = "guards.open-seeds"
                 slots["seeds"] = max((guard.seeds for _, guard in alike), key=lambda slot: float(slot.value or 0))
-                slots["have"] = _n(seeds)
+                slots["have"] = tally(seeds)
             yield _of(code, [row for row, _ in alike], asked, several, **slots)
 
 
@@ -274,10 +270,10 @@ def _sure(results: Results | None, answers: Sequence[Effect], several: bool) -> 
     runs = () if results is None else tuple(results.compared)
     if runs:
         ended = sum(run.done for run in runs)
-        yield Statement("sure.ended", {"ended": _n(ended), "planned": _n(len(runs))})
+        yield Statement("sure.ended", {"ended": tally(ended), "planned": tally(len(runs))})
         diverged = sum(run.state == "diverged" for run in runs)
         if diverged:
-            yield Statement("sure.diverged", {"n": _n(diverged)})
+            yield Statement("sure.diverged", {"n": tally(diverged)})
     asked = [row for row in answers if row.left_out]
     hanging = [row for row in asked if row.without]
     if asked:
@@ -292,7 +288,7 @@ def _sure(results: Results | None, answers: Sequence[Effect], several: bool) -> 
     for lack, rows in grouped(
         (lack, row) for row in answers for lack in row.lacks if row.answer == Answer.UNDECIDED
     ).items():
-        yield Statement(f"lacks.{lack.replace(' ', '-')}", {"n": _n(len(rows))})
+        yield Statement(f"lacks.{lack.replace(' ', '-')}", {"n": tally(len(rows))})
     waiting = [row for row in answers if row.seeds.at]
     if len(waiting) <= MOST_NAMES:
         for row in waiting:
@@ -312,7 +308,7 @@ def _fair(analysis: Analysis) -> Iterator[Statement]:
     if check is None:
         yield Statement("fair.unknown")
         return
-    yield Statement("fair.pairs", {"n": _n(check.checked_pairs, f"{at}/checked_pairs")})
+    yield Statement("fair.pairs", {"n": tally(check.checked_pairs, f"{at}/checked_pairs")})
     for code, names in (("shared", check.shared), ("nearly", check.nearly)):
         if names:
             yield Statement(f"fair.{code}", {"names": Slot(", ".join(names))})
@@ -337,14 +333,14 @@ def _layouts(results: Results | None) -> Iterator[Statement]:
         at, execution = f"runs/{run.id}/run.json#/execution", run.record.execution
         slots = {
             "layout": Slot(execution.parallel, f"{at}/parallel", execution.parallel),
-            "ranks": _n(execution.ranks, f"{at}/ranks"),
+            "ranks": tally(execution.ranks, f"{at}/ranks"),
         }
         yield Statement("fair.layout", slots)
 
 
 def _differs(unlike: InputDifference, pairs: int) -> Statement:
     if unlike.pairs is not None:
-        return Statement("fair.in-pairs", {"name": Slot(unlike.name), "n": _n(unlike.pairs), "of": _n(pairs)})
+        return Statement("fair.in-pairs", {"name": Slot(unlike.name), "n": tally(unlike.pairs), "of": tally(pairs)})
     named = [
         variant if share is None else f"{variant} {percent(share, 1 if abs(share) < 0.01 else 0, sign=True)}"
         for variant, share in unlike.variants.items()

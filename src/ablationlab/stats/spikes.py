@@ -202,12 +202,6 @@ def steps_to(losses: ArrayLike, threshold: float) -> int | None:
     return int(there[0]) + 1 if there.size else m.size
 
 
-def spikes(values: ArrayLike, threshold: float) -> int | None:
-    """How many separate spikes a curve has; None where it is too short to say."""
-    scores = lasting_scores(_curve("values", values))
-    return None if scores is None else _separate(scores, threshold)
-
-
 def _separate(scores: FloatArray, threshold: float) -> int:
     steps = np.flatnonzero(scores > threshold)
     return int(steps.size > 0) + int((np.diff(steps) > WINDOW).sum())

@@ -137,10 +137,6 @@ def _steps(x: Scale) -> str:
     return f'<svg class="plot" width="100%" height="20" aria-hidden="true" focusable="false">{"".join(texts)}</svg>'
 
 
-def _how(end: RunEnd) -> str:
-    return end.reason.value.replace("-", " ")
-
-
 def _table(arms: Arms) -> Table:
     """Every run that failed."""
     rows = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,6 @@ GROUND = "#ffffff"
 #: The baseline is a whole line, drawn first; in the gaps of the others it stays visible where curves coincide. Dashes and
 #: gaps are long enough that two colours alternate there: shorter ones mix to grey.
 DASHES = ([1, 0], [14, 5], [7, 9], [14, 5, 4, 5], [22, 5], [5, 7], [10, 4], [9, 4, 4, 4], [18, 9])
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
 #: Each shape of a variant in Vega's words, and the dashes that go with it.
 _VEGA: Mapping[str, str] = {
     "circle": "circle",
@@ -53,6 +52,7 @@ _VEGA: Mapping[str, str] = {
     "left": "triangle-left",
     RING: "circle",
 }
+SHAPES = tuple(dict.fromkeys(_VEGA.values()))
 
 
 #: What most charts of a mean draw.
@@ -188,29 +188,25 @@ def colours(results: Results) -> dict[str, str]:
 FEWEST_MULTIPLES = 3
 
 
-def variant_colour(
-    results: Results, *, legend: bool = True, lines: bool = False, drawn: Collection[str] | None = None
-) -> alt.Color:
-    """The colour channel that every chart uses for variants; the legend of *lines* shows lines, and of all variants those
-    that are *drawn*."""
+def variant_colour(results: Results, *, legend: bool = True, lines: bool = False) -> alt.Color:
+    """The colour channel that every chart uses for variants; the legend of *lines* shows lines."""
     import altair as alt
 
     given = colours(results)
     return alt.Color(
         "variant:N",
         scale=alt.Scale(domain=list(given), range=list(given.values())),
-        legend=_legend(lines, drawn) if legend else None,
+        legend=_legend(lines) if legend else None,
     )
 
 
-def _legend(lines: bool, drawn: Collection[str] | None = None) -> alt.Legend:
+def _legend(lines: bool) -> alt.Legend:
     """One legend for colour, dash and shape: Vega-Lite merges them where they are alike."""
     import altair as alt
 
-    some: dict[str, Any] = {} if drawn is None else {"values": list(drawn)}
     if lines:
-        return alt.Legend(title=None, orient="top", symbolType="stroke", symbolSize=1000, symbolStrokeWidth=2.6, **some)
-    return alt.Legend(title=None, orient="top", symbolOpacity=1, **some)
+        return alt.Legend(title=None, orient="top", symbolType="stroke", symbolSize=1000, symbolStrokeWidth=2.6)
+    return alt.Legend(title=None, orient="top", symbolOpacity=1)
 
 
 def variant_dash(results: Results, *, legend: bool = True) -> alt.StrokeDash:
@@ -230,13 +226,13 @@ def variant_dash(results: Results, *, legend: bool = True) -> alt.StrokeDash:
 MARKS_ALONE: Mapping[str, Any] = dict.fromkeys(("color", "shape", "strokeDash"), "independent")
 
 
-def variant_shape(results: Results, *, legend: bool = False, drawn: Collection[str] | None = None) -> alt.Shape:
+def variant_shape(results: Results, *, legend: bool = False) -> alt.Shape:
     """The shape that goes with the colour."""
     import altair as alt
 
     found = {name: _VEGA[emblem.shape] for name, emblem in emblems(results.variants, results.baseline).items()}
     scale = alt.Scale(domain=list(found), range=list(found.values()))
-    return alt.Shape("variant:N", scale=scale, legend=_legend(False, drawn) if legend else None)
+    return alt.Shape("variant:N", scale=scale, legend=_legend(False) if legend else None)
 
 
 #: Numbers of a tooltip in d3's words, as `core.format` prints them on the page. The digits of a difference follow from its

@@ -16,7 +16,7 @@ from ablationlab.report import fonts
 from ablationlab.report.charts.grid import grid_chart
 from ablationlab.report.charts.plot import stylesheet
 from ablationlab.report.charts.sections import pictures
-from ablationlab.report.colours import BASELINE, BETTER, HUES, INK, PAPER, WORSE
+from ablationlab.report.colours import BASELINE, BETTER, HUES, INK, PAPER, QUIET, WORSE
 from ablationlab.report.effects import LOST, MEDIANS, Effect, smallest_text
 from ablationlab.report.fairness import Condition, Equality
 from ablationlab.report.forest import (
@@ -278,9 +278,9 @@ def _variables() -> str:
     """Every colour of `report.colours` in both themes; paper is light ground."""
 
     def rules(place: int) -> str:
-        named = {"paper": PAPER, "ink": INK, "better": BETTER, "worse": WORSE}
+        named = {"paper": PAPER, "ink": INK, "ink2": QUIET, "better": BETTER, "worse": WORSE}
         named |= {f"h{number}": hue for number, hue in enumerate(HUES)}
-        grey = {"ink2": "#b0b4bb", "ink3": "#8b9098", "hair": "#2c3036", "panel": "#1a1d21"} if place else {}
+        grey = {"ink3": "#8b9098", "hair": "#2c3036", "panel": "#1a1d21"} if place else {}
         every = {name: pair[place] for name, pair in named.items()} | grey
         return ";".join(f"--{name}:{colour}" for name, colour in every.items())
 

@@ -52,8 +52,7 @@
         document.querySelector("main").replaceWith(fresh.querySelector("main"));
         document.body.dataset.live = fresh.body.dataset.live;
       }
-      document.body.dataset.asked = "";
-    } catch { document.body.dataset.asked = "no"; }
+    } catch { }
     setTimeout(follow, 2000);
   };
   if ("live" in document.body.dataset) setTimeout(follow, 1000);

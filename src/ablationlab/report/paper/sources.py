@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from ablationlab.records.results import REPLICATION, Results
 from ablationlab.report.paper.document import Float, Heading, NumberSource, PaperDocument, plain, words_of
+from ablationlab.report.slots import escaped
 from ablationlab.report.table import Table
 
 
@@ -206,7 +207,7 @@ def _key(pointer: str) -> str:
 def _items(part: Any) -> Iterator[tuple[str, Any]]:
     """(part of a pointer, what is there) of everything within a part of a record."""
     if isinstance(part, Mapping):
-        yield from ((_escaped(str(key)), item) for key, item in part.items())
+        yield from ((escaped(str(key)), item) for key, item in part.items())
     elif isinstance(part, tuple | list):
         yield from ((str(place), item) for place, item in enumerate(part))
     elif isinstance(part, BaseModel) or dataclasses.is_dataclass(part):
@@ -283,12 +284,8 @@ def _digits(text: str) -> int:
 def _fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     """(attribute, part of a pointer) of every field of a class."""
     if issubclass(kind, BaseModel):
-        return tuple((name, _escaped(field.alias or name)) for name, field in kind.model_fields.items())
+        return tuple((name, escaped(field.alias or name)) for name, field in kind.model_fields.items())
     return tuple((field.name, field.name) for field in dataclasses.fields(kind))
-
-
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _plain(value: Any) -> Any:

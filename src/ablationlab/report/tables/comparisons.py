@@ -23,7 +23,7 @@ from ablationlab.report.table import Cell, Column, Row, Table, Tone
 from ablationlab.report.tables.arms import median_note
 from ablationlab.stats.results import Interval
 
-#: What each medium prints; CSV holds all columns.
+#: What the paper prints.
 PAPER = (
     "metric",
     "regime",
@@ -85,19 +85,13 @@ def comparison_table(
     title: str,
     comparisons: Sequence[Comparison],
     regimes: int,
-    *,
-    columns: Sequence[str] = PAPER,
-    about: str = "",
 ) -> Table:
-    """Comparisons with both means, the difference, its interval, the adjusted p and equivalence.
-
-    *columns* are those that are printed, *regimes* how many there are.
-    """
+    """Comparisons with both means, the difference, its interval, the adjusted p and equivalence; *regimes*: how many."""
     rows = tuple(_row(comparison) for comparison in comparisons)
     gone = [] if regimes > 1 else ["regime"]
     gone += [] if any(comparison.equivalence for comparison in comparisons) else ["equivalent"]
-    return Table(key, title, _COLUMNS, rows, median_note(comparisons).strip(), about).only(
-        *(name for name in columns if name not in gone)
+    return Table(key, title, _COLUMNS, rows, median_note(comparisons).strip()).only(
+        *(name for name in PAPER if name not in gone)
     )
 
 
