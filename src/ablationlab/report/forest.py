@@ -75,7 +75,10 @@ def interval_svg(row: Effect, axis: Axis, colour: str = "currentColor") -> str:
                 anchor = "start" if sign == "◂" else "end"
                 parts.append(f'<text x="{at(inside)}" y="15" fill="{colour}" text-anchor="{anchor}">{sign}</text>')
         fill = colour if row.smallest is not None else "none"
-        parts.append(f'<circle cx="{at(estimate)}" cy="10" r="5.6" fill="{fill}" stroke="{colour}" stroke-width="2"/>')
+        if axis.low <= estimate <= axis.high:
+            parts.append(
+                f'<circle cx="{at(estimate)}" cy="10" r="5.6" fill="{fill}" stroke="{colour}" stroke-width="2"/>'
+            )
     seeds = [tick for tick in row.ticks if axis.low <= tick <= axis.high]
     rug = 'y1="19" y2="25" opacity="0.7"'
     parts += [f'<line x1="{at(tick)}" x2="{at(tick)}" {rug} stroke="{colour}"/>' for tick in seeds]
