@@ -19,6 +19,8 @@ DATA = REPOSITORY / "tests" / "analysis" / "fixtures" / "board"
 PAGE = (REPOSITORY / "docs" / "records-of-a-board.md").read_text()
 SUBMITTED = {16: "run == 'stdout'", 19: "group == 'b1095_sh090'", 23: "steps == 3090", 32: "group == 'code_logs'"}
 SUBMITTED[44] = "run.str.startswith('H100')"
+#: The first step at which a log reads blended weights.
+BLENDED = {38: 2900, 42: 2850, 43: 2850, 45: 2720, 46: 2500}
 
 
 def loaded(folder, name):
@@ -49,12 +51,16 @@ def records():
 def runs(records):
     """{entry: {run: losses by step}}, without any code of ours: a step that is not larger begins another run."""
     table = pd.read_csv(DATA / "curves.csv.gz", dtype={"run": str})
+    more = pd.read_csv(DATA / "readings.csv")
     found = {}
     for number, row in records.iterrows():
         folder = row.entry if isinstance(row.entry, str) else "baseline"
         own = table[table.entry == folder]
         own = own if isinstance(row.entry, str) else own[own.run == row["log"].removesuffix(".txt")]
         own = own.query(SUBMITTED[number]) if number in SUBMITTED else own
+        if number in (41, 46):
+            own = more[more.number == number].assign(group="", run=lambda rows: rows.seed)
+        own = own[own.step >= BLENDED.get(number, 0)]
         restart = own.groupby(["group", "run", "seed"], dropna=False).step.transform(
             lambda step: (step.diff() < 0).cumsum()
         )
@@ -88,21 +94,21 @@ def test_the_page_is_short():
 
 def test_the_answers_that_the_text_counts_are_those_of_the_table(data):
     answers = [pair.answer for pair in data.pairs()]
-    assert [answers.count(word) for word in ("better", "undecided", "not measured")] == [8, 7, 4]
-    assert "**Better: 8 of 19.**" in PAGE
-    assert "**Undecided: 7; not measured: 4.**" in PAGE
+    assert [answers.count(word) for word in ("better", "undecided", "not measured")] == [6, 11, 2]
+    assert "**Better: 6 of 19.**" in PAGE
+    assert "**Undecided: 11; not measured: 2.**" in PAGE
     ours = {pair.number for pair in data.pairs() if pair.answer == "better"}
     told = {pair.number for pair in data.pairs() if pair.statistic >= data.ASKED}
-    assert (len(told), ours - told, told - ours) == (8, {46}, {5})
-    assert {pair.number for pair in data.pairs() if pair.how == "step"} == {16, 29, 34, 45, 46}
-    assert {pair.number for pair in data.pairs() if pair.how == "declared"} == {43, 44}
+    assert (len(told), ours - told, told - ours) == (8, {46}, {5, 9, 30})
+    assert {pair.number for pair in data.pairs() if pair.how == "step"} == {16, 29, 34, 41, 45, 46}
+    assert {pair.number for pair in data.pairs() if pair.how == "declared"} == {38, 40, 42, 43, 44}
     assert {(pair.number, pair.before): pair.answer for pair in data.setups()} == {
         (14, 11): "better",
-        (38, 30): "better",
+        (38, 30): "undecided",
         (40, 30): "undecided",
         (42, 40): "better",
-        (43, 41): "not measured",
-        (44, 41): "not measured",
+        (43, 41): "undecided",
+        (44, 41): "better",
     }
     known = next(pair.known_adjusted for pair in data.pairs() if pair.number == 46)
     assert f"p = {known:.3f}" in PAGE
@@ -110,11 +116,11 @@ def test_the_answers_that_the_text_counts_are_those_of_the_table(data):
 
 def test_the_counts_of_entries_are_those_of_the_data(data):
     entries = data.entries().values()
-    assert sum(entry.accepted for entry in entries) == 41
+    assert sum(entry.accepted for entry in entries) == 43
     shown = [entry.shown for entry in entries if entry.shown is not None]
-    assert (sum(shown), len(shown)) == (28, 40)
-    assert [entry.number for entry in entries if not entry.accepted] == [1, 2, 3, 41, 46]
-    assert sum(0.004 <= entry.statistic < 0.005 for entry in entries) == 22
+    assert (sum(shown), len(shown)) == (29, 41)
+    assert [entry.number for entry in entries if not entry.accepted] == [1, 2, 3]
+    assert sum(0.004 <= entry.statistic < 0.005 for entry in entries) == 24
 
 
 # --- another computation --------------------------------------------------------------------------------------
@@ -126,9 +132,9 @@ def test_acceptance_and_means_are_those_of_plain_numpy(data, records, runs):
         assert entry.mean == pytest.approx(losses.mean())
         assert entry.statistic == pytest.approx((3.28 - losses.mean()) * math.sqrt(len(losses)))
     unlike = {n for n, entry in data.entries().items() if abs(entry.mean - records.stated_mean[n]) > 0.6e-4}
-    assert unlike == {6, 8, 41, 46}
+    assert unlike == {6, 8}
     sizes = {number: len(found) for number, found in runs.items() if len(found) != records.stated_n[number]}
-    assert sizes == {41: 1}
+    assert sizes == {}
 
 
 def test_the_runs_own_noise_is_scipys_t_test(data, records, runs):
@@ -138,10 +144,10 @@ def test_the_runs_own_noise_is_scipys_t_test(data, records, runs):
     squares = [((at(s, records.steps_to_target[n]) - at(s, records.steps_to_target[n]).mean()) ** 2).sum()
                for n, s in runs.items() if len(s) >= 3]  # fmt: skip
     freedom = sum(len(found) - 1 for found in runs.values() if len(found) >= 3)
-    assert f"pooled SD of a run is {math.sqrt(sum(squares) / freedom):.4f}" in PAGE
+    assert f"pooled SD is {math.sqrt(sum(squares) / freedom):.4f}" in PAGE
 
 
-SAME_SCHEDULE = [(16, 14, 3125), (29, 20, 3000), (34, 30, 2920), (45, 44, 2720), (46, 45, 2700)]
+SAME_SCHEDULE = [(16, 14, 3125), (29, 20, 3000), (34, 30, 2920), (41, 40, 2875), (45, 44, 2720), (46, 45, 2720)]
 
 
 @pytest.mark.parametrize(("new", "old", "step"), SAME_SCHEDULE)
@@ -153,7 +159,7 @@ def test_pairs_at_equal_steps_are_scipys_welch(data, runs, new, old, step):
     assert (pair.low, pair.high) == pytest.approx((interval.low, interval.high))
 
 
-@pytest.mark.parametrize(("new", "old", "allowance"), [(9, 5, 52), (14, 11, 23), (30, 29, 46), (38, 34, 12)])
+@pytest.mark.parametrize(("new", "old", "allowance"), [(9, 5, 58), (14, 11, 27), (30, 29, 50)])
 def test_pairs_by_steps_to_the_target_are_scipys_welch_with_the_allowance(data, runs, new, old, allowance):
     pair = next(pair for pair in (*data.pairs(), *data.setups()) if (pair.number, pair.before) == (new, old))
     arms = [np.array([crossing(losses) for losses in runs[number]]) for number in (new, old)]
@@ -178,7 +184,38 @@ def test_a_shorter_schedule_alone_reaches_a_loss_earlier(data):
     interval = wanted.confidence_interval(0.95)
     difference = np.mean(arms[1]) - np.mean(arms[0])
     assert f"in {difference:.0f} steps less ({-interval.high:.0f} to {-interval.low:.0f})" in PAGE
-    assert data.allowance_per_step() == round(difference / 200, 1)
+    assert data.allowance_per_step() == pytest.approx(max(abs(interval.low), abs(interval.high)) / 200)
+    assert f"must survive an allowance: {data.allowance_per_step():.2f} steps" in PAGE
+
+
+@pytest.mark.parametrize(("new", "old", "allowance"), [(38, 34, 14), (42, 41, 0), (44, 43, 52)])
+def test_pairs_without_curves_are_compared_by_the_boards_worth_of_a_step(data, records, runs, new, old, allowance):
+    pair = next(pair for pair in data.pairs() if pair.number == new)
+    steps = records.steps_to_target
+    arms = [steps[number] + (at(runs[number], steps[number]) - 3.28) * 100 / 0.0045 for number in (new, old)]
+    late = stats.ttest_ind(arms[0] + allowance, arms[1], equal_var=False)
+    assert (pair.how, pair.allowance) == ("declared", allowance)
+    assert pair.p == pytest.approx(late.pvalue if late.statistic < 0 else 1.0)
+
+
+def test_nothing_is_read_across_a_switch_of_weights(data):
+    for number, since in BLENDED.items():
+        assert min(data.steps_of(number)) >= since
+    assert {pair.number for pair in data.pairs() if pair.blended} == {38, 40, 42, 43, 44, 45, 46}
+
+
+def test_runs_that_never_reach_the_target_are_named_where_they_count(data, runs):
+    named = {number: count for pair in (*data.pairs(), *data.setups()) for number, count in pair.unreached}
+    assert named == {n: sum(min(run) > 3.28 for run in runs[n]) for n in (13, 20, 40)} == {13: 1, 20: 3, 40: 2}
+
+
+@pytest.mark.parametrize(
+    ("per_step", "better"), [(0.40, {9, 14, 20, 29, 30, 44, 45, 46}), (0.60, {14, 20, 29, 44, 45, 46})]
+)
+def test_what_hangs_on_the_allowance_is_what_the_page_says(data, monkeypatch, per_step, better):
+    monkeypatch.setattr(data, "allowance_per_step", lambda: per_step)
+    assert {pair.number for pair in data.pairs.__wrapped__() if pair.answer == "better"} == better
+    assert {pair.number for pair in data.pairs() if pair.shape and pair.answer == "better"} == {14, 20, 44}
 
 
 @pytest.mark.parametrize("number", [8, 20, 44])
@@ -232,17 +269,18 @@ def test_losses_that_the_text_gives_are_those_of_the_logs(data):
     other = table[(table.group == "b1090_sh090") & (table.step == 3125)].val_loss
     assert (len(other), f"{other.mean():.4f}") == (6, "3.2829")
     assert f"{data.entries()[19].mean:.4f}" == "3.2780"
-    assert f"{data.entries()[46].mean:.4f}" == "3.2824"
+    raw = table[(table.entry == "20260619_cwd_rowfloor_tailema") & (table.step == 2690)].val_loss
+    assert (f"{raw.mean():.4f}", f"{data.entries()[46].mean:.4f}") == ("3.2824", "3.2783")
     assert [f"{data.entries()[number].mean:.4f}" for number in (6, 8)] == ["3.2789", "3.2780"]
     gaps = {}
     for number in data.entries():
         steps = data.steps_of(number)
-        if len(steps) > 3:
+        if len(steps) > 3 and data.crosses(number):
             means = [np.mean(data.losses_at(number, step)) - 3.28 for step in steps]
             after = next(place for place, value in enumerate(means) if value <= 0)
             gaps[number] = (steps[after] - steps[after - 1], data.sparse(number))
     far = [late for gap, late in gaps.values() if gap >= 75]
-    assert (len(far), round(max(far))) == (16, 48)
+    assert (len(far), round(max(far))) == (15, 48)
 
 
 def test_the_simulated_rates_of_a_chain_are_near_those_of_the_page():
@@ -251,7 +289,17 @@ def test_the_simulated_rates_of_a_chain_are_near_those_of_the_page():
     assert rates["passes as a record", 0.0013][1] > 0.999
     # Each of 19 one-sided z-tests at 0.004 / 0.0013.
     closed = 1 - (1 - stats.norm.sf(0.004 / 0.0013)) ** 19
-    assert rates["pairwise rule, 100 steps worth 0.0045", 0.0013][1] == pytest.approx(closed, abs=0.02)
-    assert 0.75 < rates["pairwise rule, 100 steps worth 0.0030", 0.0013][1] < 0.92
-    assert rates["ours", 0.0013][1] < 0.05
+    plain = rates["pairwise rule; 100 steps worth 0.0045, as allowed per shorter step", 0.0013][1]
+    assert plain == pytest.approx(closed, abs=0.02)
+    assert rates["passes as a record, 10 runs each", 0.0013][0] == pytest.approx(7.6, abs=0.3)
+    truths = [
+        f"100 steps worth {worth}, {forward} per shorter step"
+        for worth, forward in (("0.0045", "as allowed"), ("0.0030", "as allowed"), ("0.0045", "0.6"))
+    ]
+    board = [rates[f"pairwise rule; {truth}", 0.0013][1] for truth in truths]
+    ours = [rates[f"ours; {truth}", 0.0013][1] for truth in truths]
+    assert 0.75 < board[1] < 0.92
+    assert ours[0] < 0.05
+    assert ours[1] < 0.05
+    assert 0.03 < ours[2] < 0.10
     assert rates["ours, without allowance", 0.0013][1] > 0.95

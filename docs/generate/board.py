@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from ablationlab.core.format import DASH, count, fixed, p_value
-from ablationlab.report.effects import Effect
-from ablationlab.report.forest import Axis, interval_svg
+from ablationlab.report.interval import Axis, Drawn, interval_svg
 
 sys.path.insert(0, str(Path(__file__).parent))
-from board_data import REPOSITORY, Entry, Pair, chain, entries, pairs
+from board_data import REPOSITORY, Entry, Pair, chain, entries, pairs, readings
 
 PAGE: Final = REPOSITORY / "docs" / "records-of-a-board.md"
 FOREST: Final = REPOSITORY / "docs" / "images" / "board.svg"
@@ -24,7 +23,7 @@ HEADS: Final = (
     "#",
     "steps",
     "runs",
-    "accepted",
+    "√n (3.28 − mean)",
     "beside",
     "pairwise",
     "known noise, p",
@@ -43,23 +42,29 @@ def table() -> str:
     of = {pair.number: pair for pair in pairs()}
     for number in chain():
         entry = entries()[number]
-        runs = (
-            f"{len(entry.losses)} of {entry.stated_runs}"
-            if len(entry.losses) < entry.stated_runs
-            else f"{len(entry.losses)}"
-        )
-        cells = [f"{number}", count(entry.declared), runs, thousandths(entry.statistic)]
+        cells = [f"{number}", count(entry.declared), runs_of(entry), thousandths(entry.statistic)]
         rows.append("| " + " | ".join([*cells, *(_pair_cells(of[number]) if number in of else [DASH] * 8)]) + " |")
     return "\n".join(rows)
+
+
+def runs_of(entry: Entry) -> str:
+    """How many runs of an entry are judged, and where they are not from its logs."""
+    sources = {*readings().source[readings().number == entry.number]} - {"log"}
+    return ", ".join([f"{len(entry.losses)}", *sorted(sources)])
 
 
 def _pair_cells(pair: Pair) -> list[str]:
     cells = [f"{pair.before}", thousandths(pair.statistic), p_value(pair.known_adjusted)]
     if pair.p is None:
         return [*cells, pair.reason, DASH, DASH, pair.answer, DASH]
+    codes = [
+        *(["shape"] if pair.shape else []),
+        *(["blended"] if pair.blended else []),
+        *(f"#{number}: {runs} unreached" for number, runs in pair.unreached),
+    ]
     needed = DASH if pair.answer != "undecided" else "equal schedules" if pair.needed is None else count(pair.needed)
     how = {"step": f"step {count(pair.at)}" if pair.at else "", "target": "steps to 3.28", "declared": "declared steps"}
-    return [*cells, how[pair.how], effect(pair), p_value(pair.adjusted), pair.answer, needed]
+    return [*cells, "; ".join([how[pair.how], *codes]), effect(pair), p_value(pair.adjusted), pair.answer, needed]
 
 
 def effect(pair: Pair) -> str:
@@ -77,10 +82,11 @@ def thousandths(value: float) -> str:
 
 
 _ROW, _LEFT, _WIDTH, _TOP = 22, 298, 396, 70
-_AXIS: Final = Axis(2680, 3400)
+_AXIS: Final = Axis(2640, 3700)
 _CAPTION: Final = (
     "Steps to a validation loss of 3.28 with 95 % intervals, by date. Blue: a record. Tick: declared steps.",
-    "Accepted: at least 4 by the board's rule; filled: by the runs' own noise. One or two runs: interval by noise of 0.0013.",
+    "Statistic: √n (3.28 − mean), in thousandths; 4 is accepted. Filled: by the runs' own noise. "
+    "One or two runs: interval by noise of 0.0013.",
 )
 _COLOURS: Final = {True: "#0a5fae", False: "#555555"}
 
@@ -95,11 +101,11 @@ def forest() -> str:
         (98, "end", "#"),
         (166, "end", "declared"),
         (222, "end", "runs"),
-        (290, "end", "accepted"),
+        (290, "end", "statistic"),
         (852, "end", "steps to 3.28"),
     )
     parts += [_text(x, 56, head, anchor, weight=600) for x, anchor, head in heads]
-    for step in range(2700, 3401, 100):
+    for step in range(2700, 3701, 200):
         x = _LEFT + _WIDTH * (2 + 96 * _AXIS.place(step)) / 100
         parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 8}" y2="{height - 26}" stroke="#000000" opacity="0.08"/>'
@@ -117,27 +123,18 @@ def forest() -> str:
 def _forest_row(entry: Entry, y: float) -> Iterator[str]:
     colour = _COLOURS[entry.record]
     estimate, low, high = entry.steps
-    runs = (
-        f"{len(entry.losses)}"
-        if len(entry.losses) >= entry.stated_runs
-        else f"{len(entry.losses)} of {entry.stated_runs}"
-    )
     for x, anchor, text in (
         (10, "start", entry.date),
         (98, "end", f"{entry.number}"),
         (166, "end", count(entry.declared)),
-        (222, "end", runs),
+        (222, "end", runs_of(entry)),
         (290, "end", thousandths(entry.statistic)),
     ):
         yield _text(x, y + 14, text, anchor, colour)
-    row = Effect(
-        id="", metric="", name="", unit="", variant="", reference="", regime="", role="", label="",
-        drawn=None if estimate is None else (estimate, low, high),
-        ticks=(float(entry.declared),),
-        smallest=0.0 if entry.shown else None,
-    )  # fmt: skip
-    yield f'<svg x="{_LEFT}" y="{y}" width="{_WIDTH}" height="26">{interval_svg(row, _AXIS, colour)}</svg>'
-    told = "before its first value" if estimate is None else f"{count(round(estimate))} ({_end(low)} to {_end(high)})"
+    row = Drawn(estimate, low, high, (float(entry.declared),), colour, hollow=not entry.shown)
+    strip = interval_svg(_AXIS, [row], height=26, paper="#ffffff")
+    yield f'<svg x="{_LEFT}" y="{y}" width="{_WIDTH}" height="26">{strip}</svg>'
+    told = "no curve around it" if estimate is None else f"{count(round(estimate))} ({_end(low)} to {_end(high)})"
     yield _text(852, y + 14, told, "end", colour)
 
 

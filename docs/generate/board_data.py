@@ -8,6 +8,7 @@ every record beside the one before it is judged by that rule and by Welch's test
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -34,6 +35,8 @@ NOISE, ASKED, STEP = 0.0013, 0.004, 0.0045 / 100
 #: The two-sided level that the board's rule has, and ours.
 BOARD_ALPHA, ALPHA = 0.002, 0.05
 FEWEST: Final = 3
+#: At equal steps that are no farther than this from the declared ones.
+NEAR: Final = 50
 #: Of one optimizer (Muon, #12) the logs have two schedules: what is planned to be shorter by 200 steps is at 3.29 earlier.
 LONG, SHORT, BOTH_REACH = "1bd8db7a-f3a3-4195-856d-cab7e0816443", "478c0427-06ce-4952-bc0a-7e2dfaea29b6", 3.29
 #: Which logs of a folder were submitted, where it has others too.
@@ -90,9 +93,11 @@ class Entry:
 class Pair:
     """A record beside *before*. *statistic*: what the board's pairwise rule compares with 0.004; *known_p*: as a p-value.
 
-    *how*: at equal steps; by steps to the target, of which *allowance* may be due to the new record's shorter schedule and
-    the old one's sparse log; or at the declared steps by the board's worth of a step. *reason*: why they are not
-    compared. *adjusted*, *known_adjusted*: by Holm over the chain.
+    *how*: at equal steps; by steps to the target; or from the losses at the declared steps, by the board's worth of a step.
+    Of steps *allowance* may be due to the new record's shorter schedule and the old one's sparse log. *shape*: the schedules
+    differ in more than length, which it does not cover. *unreached*: by entry, runs that never reach the target.
+    *blended*: one of them is read with blended weights. *reason*: why they are not compared. *adjusted*,
+    *known_adjusted*: by Holm over the chain.
     """
 
     number: int
@@ -102,6 +107,9 @@ class Pair:
     how: Literal["", "step", "target", "declared"] = ""
     at: int | None = None
     allowance: int = 0
+    shape: bool = False
+    blended: bool = False
+    unreached: tuple[tuple[int, int], ...] = ()
     reason: str = ""
     runs: tuple[int, int] = (0, 0)
     estimate: float | None = None
@@ -136,15 +144,24 @@ def lineage() -> pd.DataFrame:
 
 @cache
 def logs() -> pd.DataFrame:
-    """Every value of a submitted log, with the number of its entry as `variant`."""
+    """Every value of a submitted log, with the number of its entry as `variant`; of blended weights, where a log has them."""
     table = pd.read_csv(DATA / "curves.csv.gz", dtype={"seed": str, "run": str}).fillna({"group": ""})
+    more = readings().assign(run=readings().seed)
     found = []
     for number, row in board().iterrows():
         own = table.entry == (row.entry if isinstance(row.entry, str) else "baseline")
         own &= table.run == str(row["log"]).removesuffix(".txt") if not isinstance(row.entry, str) else True
         own &= SUBMITTED[number](table) if number in SUBMITTED else True
-        found.append(table[own].assign(variant=str(number)))
-    return pd.concat(found)[["variant", "run", "seed", "step", "steps", "val_loss"]]
+        rows = more[more.number == number] if number in more.number.to_numpy() else table[own]
+        since = lineage().blended.get(number, math.nan)
+        found.append(rows[~(rows.step < since)].assign(variant=str(number)))
+    return pd.concat(found)[["variant", "run", "seed", "step", "val_loss"]]
+
+
+@cache
+def readings() -> pd.DataFrame:
+    """Losses that the file of curves lacks: *source* is the README of an entry, or its logs."""
+    return pd.read_csv(DATA / "readings.csv", dtype={"seed": str})
 
 
 @cache
@@ -157,19 +174,26 @@ def curves() -> dict[int, list[TableRun]]:
     return found
 
 
+@cache
+def runs_of(number: int) -> list[dict[int, float]]:
+    """Each run's losses by step; an entry may have one per run."""
+    if number in curves():
+        return [
+            {int(step): float(value) for step, value in zip(run.curves["step"], run.curves["val_loss"], strict=True)}
+            for run in curves()[number]
+        ]
+    rows = logs()[logs().variant == str(number)]
+    return [{int(step): float(value)} for step, value in zip(rows.step, rows.val_loss, strict=True)]
+
+
 def losses_at(number: int, step: int) -> tuple[float, ...]:
-    """Each run's loss at a step; of an entry with one value per run, that one."""
-    runs = curves().get(number, [])
-    if not runs:
-        rows = logs()[(logs().variant == str(number)) & (logs().step == step)]
-        return tuple(rows.val_loss)
-    return tuple(float(value) for run in runs for value in run.curves["val_loss"][run.curves["step"] == step])
+    """Each run's loss at a step."""
+    return tuple(run[step] for run in runs_of(number) if step in run)
 
 
 def steps_of(number: int) -> list[int]:
     """The steps at which every run of an entry has a value."""
-    runs = curves().get(number, [])
-    return sorted(set.intersection(*({int(step) for step in run.curves["step"]} for run in runs))) if runs else []
+    return sorted(set.intersection(*(set(run) for run in runs_of(number))))
 
 
 def steps_to_target(number: int) -> tuple[float | None, float | None, float | None]:
@@ -188,6 +212,9 @@ def steps_to_target(number: int) -> tuple[float | None, float | None, float | No
 
 
 def _crossing(steps: Sequence[int], values: Sequence[float]) -> float | None:
+    """None where it is not there by the last step, or was before the first."""
+    if values and values[0] is not None and values[0] <= 0:
+        return None
     for place in range(1, len(steps)):
         if values[place] <= 0:
             before, after = values[place - 1], values[place]
@@ -227,32 +254,56 @@ def stated(number: int) -> tuple[float, int, int]:
 
 
 def common_step(new: int, old: int) -> int | None:
-    """Of the steps that both logged, the one nearest to that of the new record; None where either has too few runs."""
-    if min(len(curves().get(number, [])) for number in (new, old)) < FEWEST:
-        return None
-    shared = set(steps_of(new)) & set(steps_of(old))
+    """Of the steps that both logged, the one nearest to that of the new record; None where there is none near it."""
     declared = entries()[new].declared
-    return min(shared, key=lambda step: (abs(step - declared), step))
+    shared = {step for step in steps_of(new) if step in steps_of(old) and abs(step - declared) <= NEAR}
+    return min(shared, key=lambda step: (abs(step - declared), step), default=None)
+
+
+def crosses(number: int) -> bool:
+    """Whether the curves of an entry begin above the target."""
+    return number in curves() and all(run[min(run)] > TARGET for run in runs_of(number))
+
+
+def never_reach(number: int) -> int:
+    return sum(min(run.values()) > TARGET for run in runs_of(number))
 
 
 def compared(new: int, old: int) -> Pair:
-    """The pair, at equal steps where both ran by one schedule, else by steps to 3.28."""
+    """The pair, at equal steps where both ran by one schedule, else by steps to 3.28, read or by the worth of a step."""
     value = statistic(stated(new), stated(old))
     pair = Pair(new, old, value, known_p=2 * NormalDist().cdf(-abs(value) / NOISE))
     few = [number for number in (new, old) if len(entries()[number].losses) < FEWEST]
     if few:
         return replace(pair, reason=", ".join(map(lacking, few)))
-    if not (curves().get(new) and curves().get(old)):
-        return tested(replace(pair, how="declared"), declared(new, old))
-    if lineage().schedule[new] == lineage().schedule[old]:
-        at = common_step(new, old)
+    pair = replace(pair, blended=not lineage().blended[[new, old]].isna().all())
+    at = common_step(new, old) if lineage().schedule[new] == lineage().schedule[old] else None
+    if at is not None:
         return tested(replace(pair, how="step", at=at), judged(of_both(new, old), str(new), str(old), f"step={at}"))
-    shorter = allowance_per_step() * (planned(old) - planned(new))
-    pair = replace(pair, how="target", allowance=round(shorter + sparse(old)))
-    frame = of_both(new, old)
+    curved = crosses(new) and crosses(old)
+    least, most = min(planned(new)), max(planned(old))
+    shorter = 0.0 if lineage().schedule[new] == lineage().schedule[old] else allowance_per_step() * max(0, most - least)
+    pair = replace(
+        pair,
+        how="target" if curved else "declared",
+        allowance=round(shorter + (sparse(old) if curved else 0)),
+        shape=shape(new) != shape(old),
+        unreached=tuple((number, never_reach(number)) for number in (new, old) if curved and never_reach(number)),
+    )
+    frame = of_both(new, old) if curved else at_declared(new, old)
     late = frame.assign(step=frame.step + pair.allowance * (frame.variant == str(new)))
-    found, sure = (judged(made, str(new), str(old), f"target={TARGET}") for made in (frame, late))
+    found, sure = (steps_judged(made, new, old, curved=curved) for made in (frame, late))
     return beyond_doubt(tested(pair, found), tested(pair, sure))
+
+
+def steps_judged(frame: pd.DataFrame, new: int, old: int, *, curved: bool) -> Comparison:
+    if curved:
+        return judged(frame, str(new), str(old), f"target={TARGET}")
+    rows = frame.rename(columns={"step": "steps_to_target"})
+    result = ablationlab.analyze(
+        rows, baseline=str(old), metric="steps_to_target:lower", unpaired=True, held_equal="target"
+    )
+    return result.analysis.comparisons[0]
 
 
 def beyond_doubt(pair: Pair, sure: Pair) -> Pair:
@@ -280,17 +331,13 @@ def of_both(new: int, old: int) -> pd.DataFrame:
     return logs()[logs().variant.isin([str(new), str(old)])]
 
 
-def declared(new: int, old: int) -> Comparison:
+def at_declared(new: int, old: int) -> pd.DataFrame:
     """The losses at the declared steps, as steps to 3.28 by the board's worth of a step."""
-    rows = [
-        {"variant": str(number), "steps_to_target": entries()[number].declared + (loss - TARGET) / STEP}
+    return pd.DataFrame(
+        {"variant": str(number), "step": entries()[number].declared + (loss - TARGET) / STEP}
         for number in (new, old)
         for loss in entries()[number].losses
-    ]
-    result = ablationlab.analyze(
-        rows, baseline=str(old), metric="steps_to_target:lower", unpaired=True, held_equal="target"
     )
-    return result.analysis.comparisons[0]
 
 
 def tested(pair: Pair, found: Comparison) -> Pair:
@@ -323,19 +370,18 @@ def judged(frame: pd.DataFrame, new: str, old: str, at: str) -> Comparison:
 
 def lacking(number: int) -> str:
     """Why the logs of an entry say nothing of its noise."""
-    runs, asked = len(curves().get(number, [])), stated(number)[2]
-    return (
-        f"#{number}: one value per run"
-        if not runs
-        else f"#{number}: one run"
-        if asked == 1
-        else f"#{number}: {runs} log of {asked}"
-    )
+    runs, asked = len(runs_of(number)), stated(number)[2]
+    return f"#{number}: one run" if asked == 1 else f"#{number}: {runs} of {asked} runs"
 
 
-def planned(number: int) -> int:
-    """The step at which the learning rate of a record would be zero."""
-    return int(lineage().schedule[number].split()[-1])
+def planned(number: int) -> list[int]:
+    """The steps at which the learning rate of a record would be zero; one that switches has two."""
+    return [int(step) for step in re.findall(r"\d{4}", lineage().schedule[number])]
+
+
+def shape(number: int) -> str:
+    """A schedule without its length."""
+    return re.sub(r"\d{4}", "", lineage().schedule[number])
 
 
 @cache
@@ -351,11 +397,12 @@ def shorter_schedule() -> Comparison:
 
 @cache
 def allowance_per_step() -> float:
-    """Steps by which a schedule that is one step shorter brings the target forward, to one decimal."""
+    """Steps by which a schedule that is one step shorter may bring the target forward: the upper end of its interval."""
     table = pd.read_csv(DATA / "curves.csv.gz", dtype={"run": str}).groupby("run").steps.first()
-    estimate = shorter_schedule().estimate
-    assert estimate is not None
-    return round(-estimate / float(table[LONG] - table[SHORT]), 1)
+    interval = shorter_schedule().main_interval
+    assert interval is not None
+    assert interval.low is not None
+    return -interval.low / float(table[LONG] - table[SHORT])
 
 
 @cache

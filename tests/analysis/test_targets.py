@@ -15,6 +15,7 @@ from ablationlab.analysis import TableOptions, analyze, read_table
 from ablationlab.analysis.dataset import Absent, Arm
 from ablationlab.core.errors import StatisticsError, TableError
 from ablationlab.records.analysis import Absence, DeviationCode
+from ablationlab.records.table_curves import TABLE_CURVES, read_table_curves, write_table_curves
 
 METRIC = "steps_to_loss_3"
 
@@ -51,6 +52,60 @@ def test_the_steps_to_a_target_are_read_between_two_values_and_compared_by_welch
     assert comparison.p == pytest.approx(scipy_stats.ttest_ind(NEW, OLD, equal_var=False).pvalue)
     assert [d.about for d in dataset.deviations if d.code == DeviationCode.HELD_EQUAL] == ["target"]
     assert dataset.curves[0].curves.keys() == {"step", "loss"}
+
+
+@pytest.mark.parametrize("scale", [0.01, 1 / 3, 1000.0, 1e12])
+@pytest.mark.parametrize("long", [False, True])
+def test_multiplying_all_steps_scales_the_answer_and_nothing_else(scale, long):
+    rows = [*falling("old", OLD), *falling("new", [*NEW, 104.0])]
+
+    def scaled(by, at="target=3"):
+        made = [row | {"step": row["step"] * by} for row in rows]
+        if long:
+            made = [{"metric": "loss", "value": row.pop("loss"), **row} for row in made]
+        return read(made, at=at)
+
+    (one,), (other,) = (analyze(scaled(by)).comparisons for by in (1, scale))
+    assert other.p == pytest.approx(one.p)
+    assert other.estimate / scale == pytest.approx(one.estimate)
+    ends = [(found.main_interval.low, found.main_interval.high) for found in (one, other)]
+    assert [end / scale for end in ends[1]] == pytest.approx(ends[0])
+    codes = [[deviation.code for deviation in scaled(by).deviations] for by in (1, scale)]
+    assert codes[0] == codes[1]
+    at = [analyze(scaled(by, f"step={50 * by!r}")).comparisons[0].estimate for by in (1, scale)]
+    assert at[0] == pytest.approx(at[1])
+    assert [step / scale for step in scaled(scale).curves[0].curves["step"]] == pytest.approx(range(0, 101, 10))
+
+
+def test_steps_that_are_parts_of_an_epoch_stay_in_the_curves_that_are_written(tmp_path):
+    rows = [row | {"step": row["step"] / 40} for row in [*falling("old", OLD), *falling("new", NEW)]]
+    write_table_curves(read(rows).curves, tmp_path)
+    again = read_table_curves(tmp_path / TABLE_CURVES)
+    assert [*again[0].curves["step"]] == [step / 40 for step in range(0, 101, 10)]
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("loss", "3,4", r"loss: '3,4' in line 3 is not a number"),
+        ("step", "ten", r"loss: step 'ten' is not a finite number in line 3"),
+        ("step", "inf", r"loss: step 'inf' is not a finite number in line 3"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_refused_with_its_row(tmp_path, column, cell, message):
+    rows = [*falling("old", OLD), *falling("new", NEW)]
+    rows[1] = rows[1] | {column: cell}
+    pd.DataFrame(rows).to_csv(tmp_path / "runs.csv", index=False)
+    with pytest.raises(TableError, match=message):
+        read_table(tmp_path / "runs.csv", TableOptions.checked(baseline="old", metrics=("loss:lower",), unpaired=True))
+
+
+@pytest.mark.parametrize("text", ["target=.3e1", "target=3e0", "target=3.", "target=+3"])
+def test_a_target_is_any_finite_number(text):
+    assert compared([*falling("old", OLD), *falling("new", NEW)], at=text).p < 0.01
+    for wrong in ("target=1e999", "target=", "target=nan", "step=1e999"):
+        with pytest.raises(StatisticsError, match="must be last, best"):
+            TableOptions.checked(baseline="old", at=wrong)
 
 
 def test_a_metric_that_is_better_higher_reaches_its_target_from_below():

@@ -28,6 +28,7 @@ from ablationlab.analysis.trackers import (
     Curve,
     Point,
     TrackedRun,
+    as_step,
     chart_runs,
     is_chart_export,
     is_tracked,
@@ -95,7 +96,7 @@ throughput
 LOWER: Final = frozenset(_LOWER.split())
 HIGHER: Final = frozenset(_HIGHER.split())
 _NO_WORD = frozenset({"score", "mean", "avg", "average", "norm", "match", "macro", "micro", "weighted"})
-_DECIMAL: Final = r"-?\d+(\.\d+)?"
+_DECIMAL: Final = r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?"
 _LOGARITHMIC = frozenset({"perplexity", "ppl"})
 
 
@@ -143,7 +144,9 @@ class TableOptions:
         for flag, value in (("--smallest-effect", options.smallest_effect), ("--margin", options.margin)):
             if value is not None and not 0 < value < math.inf:
                 raise StatisticsError(f"{flag} {value}: must be above 0")
-        if not re.fullmatch(rf"last|best|step=\d+|target={_DECIMAL}", options.at):
+        if not re.fullmatch(rf"last|best|(step|target)={_DECIMAL}", options.at, re.IGNORECASE) or not all(
+            math.isfinite(number) for number in (options.step, options.target) if number is not None
+        ):
             raise StatisticsError(f"--at {options.at}: must be last, best, step=N or target=X, as step=1000")
         if options.target is not None:
             if options.held_equal not in (None, "target"):
@@ -175,8 +178,8 @@ class TableOptions:
         return replace(self, metrics=tuple(dict.fromkeys(names)), lower=lower, higher=higher)
 
     @property
-    def step(self) -> int | None:
-        return int(self.at.removeprefix("step=")) if self.at.startswith("step=") else None
+    def step(self) -> float | None:
+        return as_step(float(self.at.removeprefix("step="))) if self.at.startswith("step=") else None
 
     @property
     def target(self) -> float | None:
@@ -426,7 +429,7 @@ def _deviations(
     judged = [row for row in rows if row.metric == primary and not isinstance(row.value, Absent)]
     curves = [row.curve for row in judged if row.curve is not None and row.curve.steps]
     ends = sorted({curve.steps[-1] for curve in curves})
-    if len(ends) > 1 and options.step is None and options.held_equal != "target":
+    if ends and not math.isclose(ends[0], ends[-1]) and options.step is None and options.held_equal != "target":
         steps: dict[str, JsonValue] = {"first": ends[0], "last": ends[-1]}
         deviations.append(Deviation(code=DeviationCode.UNEQUAL_STEPS, about=primary, details=steps))
     deviations += _unequal_seeds([row for row in rows if not options.unpaired], options.baseline)
@@ -468,7 +471,7 @@ def _unequal_seeds(rows: Sequence[TableRow], baseline: str) -> list[Deviation]:
 
 
 def _curves(rows: Sequence[TableRow]) -> tuple[TableRun, ...]:
-    points: dict[tuple[str, str, str], dict[str, dict[int, float]]] = {}
+    points: dict[tuple[str, str, str], dict[str, dict[float, float]]] = {}
     for row in rows:
         if row.curve is not None and len(row.curve.steps) > 1 and row.task is None:
             here = points.setdefault((row.variant, row.regime, row.seed), {})
@@ -616,8 +619,8 @@ def _history_files(folder: Path) -> list[TrackedRun] | None:
         step = _step_column(grid.heads)
         if step is None or grid.long:
             return None
-        curves, repeated = _grid_curves(grid, step, range(len(grid.heads)), grid.rows)
-        runs.append(TrackedRun(file.name, file.stem, {}, curves, repeated=repeated))
+        curves, unreadable = _grid_curves(grid, step, range(len(grid.heads)), grid.rows)
+        runs.append(TrackedRun(file.name, file.stem, {}, curves, unreadable=unreadable))
     return runs or None
 
 
@@ -629,27 +632,40 @@ def _step_column(heads: Sequence[str]) -> int | None:
 def _grid_curves(
     grid: Grid, step: int, columns: Iterable[int], rows: Iterable[tuple[str, tuple[Cell, ...]]]
 ) -> tuple[dict[str, Curve], dict[str, str]]:
-    """The numeric columns by step, and those with two values at one; a cell that is empty was not taken at that step."""
+    """The numeric columns by step, and what is wrong with some; a cell that is empty was not taken at that step."""
     rows = list(rows)
-    curves, repeated = {}, {}
+    curves, unreadable = {}, {}
     for column in columns:
         head = grid.heads[column].strip()
         if column == step or head.startswith("_"):
             continue
-        points = []
+        points, wrong = [], []
         for place, cells in rows:
             if len(cells) != len(grid.heads):
                 raise TableError(grid.source, [f"{place}: {len(cells)} cells under {len(grid.heads)} columns"])
             at, value = _number(cells[step]), _number(cells[column])
-            value = math.nan if _text(cells[column]).lower() == "diverged" else value
-            if at is not None and value is not None:
+            text = _text(cells[column]).lower()
+            value = math.nan if text == "diverged" else value
+            if value is None and text not in _NO_VALUE:
+                wrong.append(f"{cells[column]!r} in {place} is not a number")
+            elif value is not None and not _has_step(at, cells[step]):
+                wrong.append(f"{_NO_STEP.format(cells[step])} in {place}")
+            elif at is not None and value is not None:
                 points.append(Point(place, at, value))
         if points:
-            curves[head] = Curve.of((int(point.step), point.value) for point in points)
-            problem = repeated_step(points, _CHOOSE)
-            if problem is not None:
-                repeated[head] = problem
-    return curves, repeated
+            curves[head] = Curve.of((point.step, point.value) for point in points)
+            wrong += [problem for problem in [repeated_step(points, _CHOOSE)] if problem is not None]
+            if wrong:
+                unreadable[head] = wrong[0]
+    return curves, unreadable
+
+
+_NO_STEP: Final = "step {!r} is not a finite number"
+
+
+def _has_step(at: float | None, cell: Cell) -> bool:
+    """Whether a cell says at which step its row was taken, or nothing."""
+    return math.isfinite(at) if at is not None else _text(cell) == ""
 
 
 def _number(cell: Cell) -> float | None:
@@ -736,7 +752,9 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
         if row is None:
             continue
         at = None if step is None else _number(cells[step])
-        if at is not None:
+        if step is not None and not _has_step(at, cells[step]):
+            problems.at(place, _NO_STEP.format(cells[step]))
+        elif at is not None:
             curve = points.setdefault(row.key, [])
             value = _number(cells[columns["value"]])
             if not (isinstance(row.value, Absent) and row.value.reason == Absence.NOT_IN_TABLE):
@@ -756,7 +774,7 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
                 problems.at(row.place, f"{row.variant}, {row.seed}, {row.metric}: {problem}")
         rows = [
             *(
-                _at(row, Curve.of((int(p.step), p.value) for p in points[row.key]), options) if points[row.key] else row
+                _at(row, Curve.of((p.step, p.value) for p in points[row.key]), options) if points[row.key] else row
                 for row in curves.values()
             ),
             *(row for row in rows if row.key not in points),
@@ -876,19 +894,19 @@ def _histories(
     ):
         place, cells = rows[0]
         settings = {name: cell for name, cell in zip(names, cells, strict=True) if names.index(name) not in measured}
-        curves, repeated = _grid_curves(grid, step, measured, rows)
+        curves, unreadable = _grid_curves(grid, step, measured, rows)
         name = place if titles is None else _text(cells[titles])
         ended = "" if state is None else _text(cells[state]).lower()
-        runs.append(TrackedRun(place, name, settings, curves, ended, repeated))
+        runs.append(TrackedRun(place, name, settings, curves, ended, unreadable))
     return runs
 
 
 def _restarts(rows: Sequence[tuple[str, tuple[Cell, ...]]], step: int) -> list[list[tuple[str, tuple[Cell, ...]]]]:
     """The runs that one log holds one after the other, each from its first step again."""
     runs: list[list[tuple[str, tuple[Cell, ...]]]] = []
-    first = _text(rows[0][1][step])
+    first = _number(rows[0][1][step])
     for place, cells in rows:
-        if not runs or (_text(cells[step]) == first and len(runs[-1]) > 1):
+        if not runs or (_number(cells[step]) == first and len(runs[-1]) > 1):
             runs.append([])
         runs[-1].append((place, cells))
     return runs
@@ -1068,7 +1086,7 @@ def _metric_names(
 
 def _readable(run: TrackedRun, head: str, options: TableOptions) -> bool:
     if head in run.curves:
-        return head not in run.repeated
+        return head not in run.unreadable
     return options.step is None and _value(run.cells.get(head)) is not None
 
 
@@ -1082,8 +1100,8 @@ def _run_value(
 ) -> tuple[Value, Curve | None]:
     head = next((head for head in heads if head in run.curves), None)
     curve = None if head is None else run.curves[head]
-    if head is not None and head in run.repeated:
-        problems.at(run.place, f"{metric}: {run.repeated[head]}")
+    if head is not None and head in run.unreadable:
+        problems.at(run.place, f"{metric}: {run.unreadable[head]}")
     if curve is not None:
         row = _at(TableRow(run.place, "", "", metric, "", None, absent(Absence.NOT_IN_TABLE)), curve, options)
         value: Value = row.value

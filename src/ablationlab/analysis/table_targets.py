@@ -55,7 +55,7 @@ def steps_to_target(
     And where the values around the target are farther apart in one arm than in another.
     """
     found: list[TableRow] = []
-    gaps: dict[str, int] = {}
+    gaps: dict[str, float] = {}
     for row in rows:
         measured = row.metric
         if row.curve is None:
@@ -71,7 +71,8 @@ def steps_to_target(
         elif not isinstance(value, Absent):
             value = absent(Absence.NOT_REACHED, target=target, step=row.curve.steps[-1])
         found.append(replace(row, metric=name, value=value, measured=measured))
-    apart: dict[str, JsonValue] = {"least": min(gaps.values(), default=0), "most": max(gaps.values(), default=0)}
-    if apart["least"] != apart["most"]:
+    least, most = min(gaps.values(), default=0.0), max(gaps.values(), default=0.0)
+    if not math.isclose(least, most, rel_tol=1e-6):
+        apart: dict[str, JsonValue] = {"least": least, "most": most}
         return found, [Deviation(code=DeviationCode.COARSE_CURVES, about=name, details=apart)]
     return found, []

@@ -80,7 +80,7 @@ _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.OTHER_TOKENIZER: "counted per token of another tokenizer than the baseline's",
     Absence.NOT_RECORDED: "no value recorded",
     Absence.NOT_IN_CURVE: "has no {metric}{at_step}",
-    Absence.NOT_REACHED: "is not at {target} by step {step}",
+    Absence.NOT_REACHED: "is not at {target:setting} by step {step:setting}",
     Absence.NOT_FINITE: "the value is {value}",
     Absence.BEYOND_RANGE: "{value:number} is too large to compare",
     Absence.METRIC_FAILED: "its code failed: {error}",
@@ -303,7 +303,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "Whether the arms match in tokens, data, initial weights and settings cannot be checked from a table."
     ),
     DeviationCode.UNEQUAL_STEPS: (
-        "The curves of {about} end at different steps, {first:count} to {last:count}: the last values compare unequal "
+        "The curves of {about} end at different steps, {first:setting} to {last:setting}: the last values compare unequal "
         "training. --at step={first} compares at the same step."
     ),
     DeviationCode.UNEQUAL_SEEDS: (
@@ -314,8 +314,8 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "Each run counts with the best value of its curve, which flatters noisy curves and runs evaluated more often."
     ),
     DeviationCode.COARSE_CURVES: (
-        "Around the target, values of {about} are {least} to {most} steps apart. Where a curve flattens, the arm with fewer "
-        "values seems to reach it later."
+        "Around the target, values of {about} are {least:setting} to {most:setting} steps apart. Where a curve flattens, the "
+        "arm with fewer values seems to reach it later."
     ),
     DeviationCode.COPIED_RUNS: "The same curve stands in the table more than once: {runs:list}.",
     DeviationCode.EMPTY_VALUES: (

@@ -34,7 +34,7 @@ class TableRun:
 
     @classmethod
     def of(
-        cls, run_id: str, variant: str, regime: str, seed: str, points: Mapping[str, Mapping[int, float]]
+        cls, run_id: str, variant: str, regime: str, seed: str, points: Mapping[str, Mapping[float, float]]
     ) -> TableRun:
         import numpy as np
 
@@ -56,7 +56,7 @@ def write_table_curves(runs: Sequence[TableRun], folder: Path) -> None:
     import pyarrow.parquet as pq
 
     rows = [
-        (run.id, run.variant, run.regime, run.seed, metric, int(step), float(value))
+        (run.id, run.variant, run.regime, run.seed, metric, float(step), float(value))
         for run in runs
         for metric, values in run.curves.items()
         if metric != "step"
@@ -79,7 +79,7 @@ def read_table_curves(path: Path) -> tuple[TableRun, ...]:
             columns = pq.ParquetFile(file).read(list(COLUMNS), use_threads=False).to_pydict()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise RecordError(f"cannot be read as the curves of a table: {error}", path) from error
-    runs: dict[tuple[str, str, str, str], dict[str, dict[int, float]]] = {}
+    runs: dict[tuple[str, str, str, str], dict[str, dict[float, float]]] = {}
     for run, variant, regime, seed, metric, step, value in zip(*(columns[name] for name in COLUMNS), strict=True):
         runs.setdefault((run, variant, regime, seed), {}).setdefault(metric, {})[step] = value
     return tuple(TableRun.of(*key, points) for key, points in runs.items())

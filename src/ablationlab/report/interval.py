@@ -144,7 +144,8 @@ def _ground(axis: Axis, height: int, smallest: float | None, grid: Iterable[floa
     for value in grid:
         at = f'x1="{axis.at(value)}" x2="{axis.at(value)}" y1="0" y2="{height}"'
         yield f'<line {at} stroke="currentColor" opacity="0.12"/>'
-    yield f'<line x1="{axis.at(0)}" x2="{axis.at(0)}" y1="0" y2="{height}" stroke="currentColor" opacity="0.75"/>'
+    if axis.holds(0):
+        yield f'<line x1="{axis.at(0)}" x2="{axis.at(0)}" y1="0" y2="{height}" stroke="currentColor" opacity="0.75"/>'
 
 
 def _rows(axis: Axis, rows: Sequence[Drawn], height: int, paper: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablationlab.analysis.trackers.mlflow import is_mlflow_database, is_mlruns, read_mlflow_database, read_mlruns
-from ablationlab.analysis.trackers.runs import Cell, Curve, Point, TrackedRun, repeated_step
+from ablationlab.analysis.trackers.runs import Cell, Curve, Point, TrackedRun, as_step, repeated_step
 from ablationlab.analysis.trackers.tensorboard import is_event_folder, read_event_folder
 from ablationlab.analysis.trackers.wandb import (
     chart_runs,

@@ -14,19 +14,24 @@ from ablationlab.records.settings import flattened
 Cell = str | float | int | bool | None
 
 
+def as_step(number: float) -> float:
+    """A step as it was counted: whole where it is, so that it is written without a fraction."""
+    return int(number) if float(number).is_integer() else number
+
+
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one run, by step; at equal steps the later value counts."""
+    """One metric of one run, by step, which may be a part of an epoch; at equal steps the later value counts."""
 
-    steps: tuple[int, ...]
+    steps: tuple[float, ...]
     values: tuple[float, ...]
 
     @classmethod
-    def of(cls, points: Iterable[tuple[int, float]]) -> Curve:
-        ordered = sorted(dict(points).items())
+    def of(cls, points: Iterable[tuple[float, float]]) -> Curve:
+        ordered = sorted({as_step(step): value for step, value in points}.items())
         return cls(tuple(step for step, _ in ordered), tuple(value for _, value in ordered))
 
-    def at(self, step: int) -> float | None:
+    def at(self, step: float) -> float | None:
         return dict(zip(self.steps, self.values, strict=True)).get(step)
 
     def best(self, direction: str) -> float:
@@ -38,7 +43,7 @@ class Curve:
         """The step at which it is first at *target* or better, on the line between its two nearest values; None if it
         never is, minus infinity if its first value is."""
         sign = 1.0 if direction == "lower" else -1.0
-        before: tuple[int, float] | None = None
+        before: tuple[float, float] | None = None
         for step, value in zip(self.steps, self.values, strict=True):
             above = sign * (value - target)
             if above <= 0:
@@ -55,8 +60,8 @@ class Curve:
 class TrackedRun:
     """A run as its tracker has it. *place* is where it was found: a line of a table, a folder.
 
-    *state* is "" where the tracker says nothing of it, else "finished" or its own word ("crashed", "running"). *repeated*
-    says which curves have two values at one step, and where, as one that mixes two runs has.
+    *state* is "" where the tracker says nothing of it, else "finished" or its own word ("crashed", "running"). *unreadable*
+    says what is wrong with a curve, and where: a cell that is no number, or two values at one step, as of two runs.
     """
 
     place: str
@@ -64,7 +69,7 @@ class TrackedRun:
     cells: Mapping[str, Cell]
     curves: Mapping[str, Curve] = field(default_factory=dict)
     state: str = ""
-    repeated: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def read_wandb_folder(path: Path) -> list[TrackedRun]:
 
 def _read(file: Path, root: Path) -> TrackedRun:
     cells: dict[str, Cell] = {}
-    points: dict[str, list[tuple[int, float]]] = {}
+    points: dict[str, list[tuple[float, float]]] = {}
     name, state = file.parent.name, "running"
     try:
         for record in _records(file):
@@ -95,7 +95,7 @@ def _key(item: bytes) -> str:
     return wire.text(item, 1) or ".".join(part.decode(errors="replace") for part in wire.inner(item, 2))
 
 
-def _add_history(message: bytes, points: dict[str, list[tuple[int, float]]]) -> None:
+def _add_history(message: bytes, points: dict[str, list[tuple[float, float]]]) -> None:
     values = {_key(item): parse_json(wire.text(item, 16) or "null") for item in wire.inner(message, 1)}
     step = values.get("_step")
     if step is None:
@@ -103,7 +103,7 @@ def _add_history(message: bytes, points: dict[str, list[tuple[int, float]]]) -> 
     for key, value in cells_of(values).items():
         number = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.get(str(value), value)
         if not key.startswith("_") and isinstance(number, int | float) and not isinstance(number, bool):
-            points.setdefault(key, []).append((int(step), float(number)))
+            points.setdefault(key, []).append((float(step), float(number)))
 
 
 # --- exported tables ------------------------------------------------------------------------------------------
@@ -137,8 +137,10 @@ def chart_runs(heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Cell]]])
     return [
         TrackedRun(
             *(run, run, {}),
-            {metric: Curve.of((int(p.step), p.value) for p in curve) for metric, curve in curves.items()},
-            repeated={metric: problem for metric, curve in curves.items() if (problem := repeated_step(curve, advice))},
+            {metric: Curve.of((p.step, p.value) for p in curve) for metric, curve in curves.items()},
+            unreadable={
+                metric: problem for metric, curve in curves.items() if (problem := repeated_step(curve, advice))
+            },
         )
         for run, curves in points.items()
     ]

@@ -37,6 +37,7 @@ from ablationlab.stats.curves import POINTS
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
+    from ablationlab.records.run import FloatArray
     from ablationlab.stats.results import ThinnedCurve
 
 #: What a run may leave out to save room.
@@ -99,12 +100,17 @@ def _table_curves(results: Results) -> tuple[Figure, ...]:
     return tuple(figure for figure in made if figure is not None)
 
 
-def _grid(results: Results, runs: Iterable[Run | TableRun], column: str) -> list[int]:
+def _whole(steps: FloatArray) -> list[float]:
+    """Steps as they are drawn: whole ones without a fraction."""
+    return [int(step) if step.is_integer() else step for step in steps.tolist()]
+
+
+def _grid(results: Results, runs: Iterable[Run | TableRun], column: str) -> list[float]:
     """The steps to draw, the same for every run; those around a run's largest spike always."""
     there = [run for run in runs if column in run.curves]
-    steps: set[int] = set()
+    steps: set[float] = set()
     for run in there:
-        steps.update(run.curves["step"][np.isfinite(run.curves[column])].astype(int).tolist())
+        steps.update(_whole(run.curves["step"][np.isfinite(run.curves[column])]))
     keep: set[int] = set()
     own = {run.id for run in there}
     stability = results.analysis.stability if results.analysis is not None else None
@@ -116,16 +122,16 @@ def _grid(results: Results, runs: Iterable[Run | TableRun], column: str) -> list
     return thinned(sorted(steps), max(30, min(MOST_STEPS, room // max(1, len(there)))), keep)
 
 
-def _points(runs: Iterable[Run | TableRun], column: str, grid: list[int], positive: bool) -> list[dict[str, Any]]:
+def _points(runs: Iterable[Run | TableRun], column: str, grid: list[float], positive: bool) -> list[dict[str, Any]]:
     wanted = np.asarray(grid)
     found = []
     for run in runs:
         values = run.curves.get(column)
         if values is None:
             continue
-        steps = run.curves["step"].astype(int)
+        steps = run.curves["step"]
         at = np.isin(steps, wanted) & np.isfinite(values) & ((values > 0) | (not positive))
-        for step, value in zip(steps[at].tolist(), values[at].tolist(), strict=True):
+        for step, value in zip(_whole(steps[at]), values[at].tolist(), strict=True):
             found.append(
                 {"run": run.id, "variant": run.variant, "seed": str(run.seed), "step": step, "y": round_to(value)}
             )
@@ -199,7 +205,7 @@ _BAND = (
 )
 
 
-def _thinning(column: str, grid: list[int], steps: int, runs: Sequence[Run | TableRun]) -> str:
+def _thinning(column: str, grid: list[float], steps: int, runs: Sequence[Run | TableRun]) -> str:
     """Which steps are drawn, and on paper from which file where it is not metrics.jsonl: the page says that above."""
     if any(isinstance(run, ResultRun) for run in runs):
         smoothed = "" if column == "curve_loss" else "a mean over 4 % of the run around its step"
@@ -229,13 +235,13 @@ def _gap(results: Results, runs: Sequence[Run | TableRun], regime: str) -> Figur
             continue
         shared = min(run.curves["loss"].size, other.curves["loss"].size)
         gap = run.curves["loss"][:shared] - other.curves["loss"][:shared]
-        steps = run.curves["step"][:shared].astype(int)
-        if not np.array_equal(steps, other.curves["step"][:shared].astype(int)):
+        steps = run.curves["step"][:shared]
+        if not np.array_equal(steps, other.curves["step"][:shared]):
             continue
         at = np.isin(steps, np.asarray(grid)) & np.isfinite(gap)
         data += [
             {"run": run.id, "variant": run.variant, "seed": str(run.seed), "step": step, "y": round_to(value, 4)}
-            for step, value in zip(steps[at].tolist(), gap[at].tolist(), strict=True)
+            for step, value in zip(_whole(steps[at]), gap[at].tolist(), strict=True)
         ]
     if not data:
         return None

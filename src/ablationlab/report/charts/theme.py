@@ -422,7 +422,7 @@ def decades(values: Iterable[float], usual: float) -> dict[str, Any]:
     return {"values": sorted(marks), "format": ",~r"}
 
 
-def thinned(steps: Sequence[int], most: int, keep: Iterable[int] = ()) -> list[int]:
+def thinned(steps: Sequence[float], most: int, keep: Iterable[float] = ()) -> list[float]:
     """At most about *most* of the steps, evenly spaced, with the first, the last and those to *keep*."""
     if len(steps) <= most:
         return list(steps)
