@@ -35,8 +35,8 @@ LEFT_OUT = {
 #: Entries that keep their paper, and those that are kept for their records alone.
 PAPERS = ("embedding-norm", "replication-final")
 RECORDS_ONLY = (
-    "embedding-norm-length-300", "embedding-norm-warmup-300-2", "embedding-norm-warmup-300-10", "embedding-norm-warmup-300-30",
-    "embedding-norm-warmup-2000-2", "embedding-norm-warmup-2000-10",
+    "embedding-norm-length-300", "embedding-norm-warmup-300-2", "embedding-norm-warmup-300-10",
+    "embedding-norm-warmup-300-30", "embedding-norm-warmup-2000-2", "embedding-norm-warmup-2000-10",
     "ladder-0.2m", "ladder-0.2m-first", "ladder-0.7m", "ladder-1.6m", "modern-embedding-norm-coarse",
     "replication-lescao", "replication-nanogpt", "replication-takase",
 )  # fmt: skip

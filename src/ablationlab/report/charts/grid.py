@@ -32,7 +32,7 @@ def grid_chart(report: StudyReport, *, every: bool = False) -> Chart | None:
     body = "".join(_rows(report, effects, axis, ends))
     below = axis_svg(axis, _escaped(report, axis))
     kind = " with-squares" if failed else ""
-    ground = f"{head(axis, level_text(effects))}{body}{row('', below, kind='foot')}"
+    ground = f"{head(axis, level_text(effects), 'unstable runs' if failed else '')}{body}{row('', below, kind='foot')}"
     return Chart(f'<div class="ch ch-grid{kind}">{ground}</div>', _table(effects))
 
 

@@ -39,13 +39,14 @@ def row(name: str, strip: str, numbers: str = "", word: str = "", *, label: str 
     return f'<div class="ch-row{f" {kind}" if kind else ""}"{focus}>{cells}<div class="an">{word}</div></div>'
 
 
-def head(axis: Axis, numbers: str = "") -> str:
-    """Which side is better."""
+def head(axis: Axis, numbers: str = "", left: str = "") -> str:
+    """Which side is better, and what stands *left* of it."""
     sides = (
         f'<svg class="plot" width="100%" height="20" aria-hidden="true"><svg x="{axis.at(0)}" y="14" overflow="visible">'
         '<text x="-8" text-anchor="end" class="better">◀ better</text><text x="8" class="worse">worse ▶</text></svg></svg>'
     )
-    return row("", sides, html_text(numbers), kind="head")
+    beside = f'<div class="ch-left">{html_text(left)}</div>' if left else ""
+    return row("", beside + sides, html_text(numbers), kind="head")
 
 
 def foot(axis: Axis) -> str:
