@@ -271,9 +271,9 @@ def test_one_run_is_not_said_to_equal_itself(tmp_path):
 def test_a_p_that_is_not_adjusted_or_not_there_is_not_one_of_many():
     guard = made_comparison("token_ece", role="guard", correction="none")
     untested = made_comparison("perplexity", p_adjusted=None, role=None)
-    text = comparison_table("t", "t", [made_comparison(), guard, untested], 1, columns=("metric", "family_size")).html()
-    assert text.count("of 2") == 1
-    assert text.count("not adjusted") == 1
+    table = comparison_table("t", "t", [made_comparison(), guard, untested], 1)
+    place = [column.key for column in table.columns].index("family_size")
+    assert [row[place].text for row in table.rows] == ["of 2", "not adjusted", ""]
 
 
 def test_a_rate_at_the_edge_is_told_alike_in_the_table_and_below_it():
