@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -195,6 +196,52 @@ def test_a_run_that_stands_twice_counts_once():
     assert len(told.details["runs"]) == 1
     assert compared([*rows, *copy]).p == compared(rows).p
     assert not [d for d in read(rows).deviations if d.code == DeviationCode.COPIED_RUNS]
+
+
+@pytest.mark.parametrize("unpaired", [True, False])
+def test_a_run_that_stands_in_two_arms_is_named_and_stays_in_both(unpaired):
+    rows = [*falling("old", OLD), *falling("new", [*NEW[:4], OLD[0]])]
+    rows = [row | {"seed": int(row["run"][-1])} for row in rows]
+    dataset = read([{k: v for k, v in row.items() if k != "run"} for row in rows], unpaired=unpaired)
+    (told,) = [d.details["runs"] for d in dataset.deviations if d.code == DeviationCode.COPIED_RUNS]
+    assert sorted(re.findall("old|new", told[0])) == ["new", "old"]
+    assert [len(values) for values in dataset.values.values()] == [5, 5]
+
+
+def test_a_log_that_begins_again_is_named():
+    rows = [row | {"run": row["variant"]} for row in [*falling("old", OLD), *falling("new", NEW[:3])]]
+    (told,) = [d for d in read(rows).deviations if d.code == DeviationCode.SEVERAL_RUNS]
+    assert told.details == {"logs": ["old: 5", "new: 3"]}
+    single = read([*falling("old", OLD), *falling("new", NEW)])
+    assert DeviationCode.SEVERAL_RUNS not in {d.code for d in single.deviations}
+
+
+@pytest.mark.parametrize("arm", ["old", "new"])
+def test_an_arm_that_never_reaches_the_target_has_its_reason_and_gives_no_claim(arm):
+    never = [130.0, 140.0, 135.0, 120.0, 125.0]
+    arms = {"old": OLD, "new": NEW} | {arm: never}
+    dataset = read([row for name, crossings in arms.items() for row in falling(name, crossings)])
+    (told,) = [d for d in dataset.deviations if d.code == DeviationCode.UNREACHED_TARGET]
+    assert told.details == {"runs": [f"{arm}: 5 of 5"]}
+    assert analyze(dataset).comparisons[0].p in (None, 1.0)
+    one = read([*falling("old", OLD), *falling("new", [*NEW, 104.0])])
+    assert [d.details["runs"] for d in one.deviations if d.code == DeviationCode.UNREACHED_TARGET] == [["new: 1 of 6"]]
+
+
+def test_options_that_would_do_nothing_are_refused():
+    for option in ({"test": "wilcoxon"}, {"interval": "bca"}):
+        with pytest.raises(StatisticsError, match="--unpaired compares by Welch"):
+            read([*falling("old", OLD), *falling("new", NEW)], **option)
+    with pytest.raises(TableError, match="leaves out runs, not single steps of them"):
+        read([*falling("old", OLD), *falling("new", NEW)], where=("step!=0",))
+
+
+def test_every_problem_is_counted_though_not_all_are_listed(tmp_path):
+    rows = [row | ({"loss": "3,4"} if row["step"] == 0 else {}) for row in falling("old", range(40, 70))]
+    pd.DataFrame([*rows, *falling("new", NEW)]).to_csv(tmp_path / "runs.csv", index=False)
+    with pytest.raises(TableError, match="30 problems") as error:
+        read_table(tmp_path / "runs.csv", TableOptions.checked(baseline="old", metrics=("loss:lower",), unpaired=True))
+    assert error.value.problems[-1] == "and 18 more"
 
 
 def test_runs_that_differ_in_one_metric_or_have_few_values_are_no_copies():

@@ -199,3 +199,16 @@ def test_no_more_than_one_run_in_ten_may_be_unreached_and_five_must_remain():
     assert with_unreached(np.arange(4.0), [30.0]) is None
     assert with_unreached(np.arange(4.0), []).tolist() == [0, 1, 2, 3]
     assert with_unreached([], [30.0] * 6) is None
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_runs_to_decide_do_not_change_with_the_unit(scale):
+    assert runs_to_decide(scale, 1.5 * scale, 0.5 * scale) == runs_to_decide(1.0, 1.5, 0.5)
+
+
+def test_runs_to_decide_refuse_what_is_no_spread_and_bear_any_effect():
+    for wrong in ((0.1, -1.0, 1.0), (0.1, 1.0, -1.0), (float("nan"), 1.0, 1.0), (0.1, float("inf"), 1.0)):
+        with pytest.raises(StatisticsError, match="must be a finite number"):
+            runs_to_decide(*wrong)
+    assert runs_to_decide(1e300, 1e-300, 1e-300) == 3
+    assert runs_to_decide(1e-300, 1e300, 1.0) is None

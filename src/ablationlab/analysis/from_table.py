@@ -154,6 +154,10 @@ class TableOptions:
             options = replace(options, held_equal="target")
         if options.held_equal not in (None, *HELD_EQUAL):
             raise StatisticsError(f"--held-equal {options.held_equal}: must be {', '.join(HELD_EQUAL)}")
+        if options.unpaired:
+            for flag, method in (("--test", options.test), ("--interval", options.interval)):
+                if method != "paired-t":
+                    raise StatisticsError(f"{flag} {method}: --unpaired compares by Welch's test and interval")
         for condition in options.where:
             if not all(_parts(condition)[:2]):
                 raise StatisticsError(
@@ -238,15 +242,20 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         if is_chart_export(grid.heads):
             runs = chart_runs(grid.heads, grid.rows)
     unread: list[str] = []
+    several: list[str] = []
     if runs is None and grid.long:
         rows = _long_rows(grid, options, problems)
     else:
-        rows, unread = _run_rows(_wide_runs(grid, options) if runs is None else runs, options, problems)
+        tracked = _wide_runs(grid, options) if runs is None else runs
+        several = [f"{run.name}: {run.holds}" for run in tracked if run.holds > 1]
+        rows, unread = _run_rows(tracked, options, problems)
     for row in rows:
         if len(row.seed) > _LONGEST_SEED:
             problems.at(row.place, f"seed has {len(row.seed)} characters; at most {_LONGEST_SEED}")
     _check_unique(rows, problems)
     rows, noted = without_copies(rows, unpaired=options.unpaired)
+    if several:
+        noted.append(Deviation(code=DeviationCode.SEVERAL_RUNS, about="logs", details={"logs": [*several]}))
     if options.target is not None and rows and not problems:
         rows, options = _to_target(rows, options, problems, noted)
     if not rows and not problems:
@@ -261,9 +270,9 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         unknown, unequal = _budgets([row for row in rows if row.metric == primary], options, variants)
         problems += unequal
     if problems:
-        more = len(problems) - _MOST_PROBLEMS
+        more = max(0, len(problems) - _MOST_PROBLEMS)
         shown = problems.in_order([] if runs is not None else [place for place, _ in grid.rows])[:_MOST_PROBLEMS]
-        raise TableError(label, shown + ([f"and {more} more"] if more > 0 else []))
+        raise TableError(label, shown, more=more)
     assert primary is not None
     return _dataset(name, rows, options, primary, unread, unknown, noted)
 
@@ -881,7 +890,10 @@ def _histories(
 ) -> list[TrackedRun] | None:
     """Rows grouped by run, which has one state; None where no run has two rows."""
     asked = [options.variant or "variant", options.seed or "seed", options.regime or "regime"]
-    asked += [_parts(condition)[0] for condition in options.where]
+    for name, value, unlike in map(_parts, options.where):
+        if unlike and step in [names.index(head) for head in _find(name, names)[:1]]:
+            raise TableError(grid.source, [f"--where '{name}!={value}': leaves out runs, not single steps of them"])
+        asked.append(name)
     keys = [names.index(head) for name in asked for head in _find(name, names)[:1]]
     keys += [column for column in (titles, state) if column is not None]
     groups = grouped((tuple(_text(cells[key]) for key in keys), (place, cells)) for place, cells in grid.rows)
@@ -889,15 +901,14 @@ def _histories(
         return None
     measured = [number for number in range(len(names)) if number not in keys and not _SETTING.match(names[number])]
     runs = []
-    for rows in (
-        part for group in groups.values() for part in (_restarts(group, step) if options.unpaired else [group])
-    ):
+    logs = [_restarts(group, step) if options.unpaired else [group] for group in groups.values()]
+    for rows, holds in ((part, 0 if place else len(log)) for log in logs for place, part in enumerate(log)):
         place, cells = rows[0]
         settings = {name: cell for name, cell in zip(names, cells, strict=True) if names.index(name) not in measured}
         curves, unreadable = _grid_curves(grid, step, measured, rows)
         name = place if titles is None else _text(cells[titles])
         ended = "" if state is None else _text(cells[state]).lower()
-        runs.append(TrackedRun(place, name, settings, curves, ended, unreadable))
+        runs.append(TrackedRun(place, name, settings, curves, ended, unreadable, holds))
     return runs
 
 

@@ -25,7 +25,7 @@ Run = tuple[str, str, str]
 
 
 def without_copies(rows: Sequence[TableRow], *, unpaired: bool) -> tuple[list[TableRow], list[Deviation]]:
-    """The rows, and what runs of one arm share a curve; of independent arms, where each counts, only the longest is left."""
+    """The rows, and what runs share a curve; of those of one independent arm only the longest is left."""
     runs: dict[Run, dict[tuple[str, str | None], Curve]] = {}
     for row in rows:
         if row.curve is not None:
@@ -34,17 +34,26 @@ def without_copies(rows: Sequence[TableRow], *, unpaired: bool) -> tuple[list[Ta
     for run, curves in sorted(runs.items(), key=lambda item: -sum(len(curve.steps) for curve in item[1].values())):
         ends = [(metric, curve.steps[-_SHARED:], curve.values[-_SHARED:]) for metric, curve in curves.items()]
         if any(len({*curve.values}) >= _SHARED for curve in curves.values()):
-            alike.setdefault((run[:2], *ends), []).append(run)
+            alike.setdefault((run[1], *ends), []).append(run)
     copies: dict[Run, str] = {}
+    across: list[str] = []
     for group in alike.values():
         for place, run in enumerate(group):
-            for other in group[:place]:
-                if run not in copies and all(curve.within(runs[other][metric]) for metric, curve in runs[run].items()):
-                    copies[run] = f"{run[0]} {run[2]} = {other[2]}"
+            same = [
+                other
+                for other in group[:place]
+                if all(c.within(runs[other][metric]) for metric, c in runs[run].items())
+            ]
+            own = next((other for other in same if other[0] == run[0]), None)
+            if own is not None:
+                copies[run] = f"{run[0]} {run[2]} = {own[2]}"
+            across += [f"{run[0]} {run[2]} = {other[0]} {other[2]}" for other in same if other[0] != run[0] and not own]
     if unpaired:
         rows = [row for row in rows if (row.variant, row.regime, row.seed) not in copies]
-    details: dict[str, JsonValue] = {"runs": [*copies.values()]}
-    return list(rows), [Deviation(code=DeviationCode.COPIED_RUNS, about="runs", details=details)] if copies else []
+    details: dict[str, JsonValue] = {"runs": [*copies.values(), *across]}
+    return list(rows), [Deviation(code=DeviationCode.COPIED_RUNS, about="runs", details=details)] if details[
+        "runs"
+    ] else []
 
 
 def steps_to_target(
@@ -52,10 +61,11 @@ def steps_to_target(
 ) -> tuple[list[TableRow], list[Deviation]]:
     """Each run's steps to the target, as the metric *name*; a run that does not reach it needs more than it has.
 
-    And where the values around the target are farther apart in one arm than in another.
+    And which never do, and where the values around the target are farther apart in one arm than in another.
     """
     found: list[TableRow] = []
     gaps: dict[str, float] = {}
+    runs: dict[str, list[bool]] = {}  # of each arm, whether it reaches it
     for row in rows:
         measured = row.metric
         if row.curve is None:
@@ -70,9 +80,15 @@ def steps_to_target(
             gaps[row.variant] = max(gaps.get(row.variant, 0), row.curve.steps[after] - row.curve.steps[after - 1])
         elif not isinstance(value, Absent):
             value = absent(Absence.NOT_REACHED, target=target, step=row.curve.steps[-1])
+        if reached is not None or (isinstance(value, Absent) and value.reason == Absence.NOT_REACHED):
+            runs.setdefault(row.variant, []).append(reached is not None)
         found.append(replace(row, metric=name, value=value, measured=measured))
+    never: list[JsonValue] = [
+        f"{arm}: {each.count(False)} of {len(each)}" for arm, each in runs.items() if not all(each)
+    ]
+    noted = [Deviation(code=DeviationCode.UNREACHED_TARGET, about=name, details={"runs": never})] if never else []
     least, most = min(gaps.values(), default=0.0), max(gaps.values(), default=0.0)
     if not math.isclose(least, most, rel_tol=1e-6):
         apart: dict[str, JsonValue] = {"least": least, "most": most}
-        return found, [Deviation(code=DeviationCode.COARSE_CURVES, about=name, details=apart)]
-    return found, []
+        noted.append(Deviation(code=DeviationCode.COARSE_CURVES, about=name, details=apart))
+    return found, noted

@@ -317,6 +317,8 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "Around the target, values of {about} are {least:setting} to {most:setting} steps apart. Where a curve flattens, the "
         "arm with fewer values seems to reach it later."
     ),
+    DeviationCode.SEVERAL_RUNS: "A log that begins again at its first step counts as several runs: {logs:list}.",
+    DeviationCode.UNREACHED_TARGET: "Runs that never reach the target count against their arm: {runs:list}.",
     DeviationCode.COPIED_RUNS: "The same curve stands in the table more than once: {runs:list}.",
     DeviationCode.EMPTY_VALUES: (
         "{about} has no value for {runs:list}. If such a run diverged, write `diverged` or `inf`."

@@ -181,10 +181,11 @@ class StatisticsError(AblationLabError):
 class TableError(AblationLabError):
     """Runs that a user brings, in a CSV file or as lm-eval samples, with everything that is wrong with them."""
 
-    def __init__(self, source: str, problems: Sequence[str]) -> None:
+    def __init__(self, source: str, problems: Sequence[str], *, more: int = 0) -> None:
+        """*more*: problems beside those that are listed."""
         self.source = source
-        self.problems = tuple(problems)
-        count = len(self.problems)
+        self.problems = (*problems, *([f"and {more} more"] if more else []))
+        count = len(problems) + more
         head = f"{source}: {count} problem{'s' if count != 1 else ''}"
         super().__init__("\n".join([head, *(f"  - {problem}" for problem in self.problems)]))
 

@@ -131,7 +131,9 @@ class DeviationCode(StrEnum):
     HELD_EQUAL = "held-equal"  # what the user says that the arms of a table share instead of their budget
     BEST_OF_CURVE = "best-of-curve"
     COARSE_CURVES = "coarse-curves"  # of a table: around a target, the values of one arm are farther apart
-    COPIED_RUNS = "copied-runs"  # of a table: runs of one arm with the same curve
+    COPIED_RUNS = "copied-runs"  # of a table: runs with the same curve
+    SEVERAL_RUNS = "several-runs"  # of a table: a log begins again, so it holds several runs
+    UNREACHED_TARGET = "unreached-target"  # of a table: runs that never reach a target
     UNFINISHED_RUNS = "unfinished-runs"
     EMPTY_VALUES = "empty-values"
     UNREAD_COLUMNS = "unread-columns"

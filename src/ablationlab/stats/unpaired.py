@@ -118,9 +118,18 @@ def runs_to_decide(
     By the noncentral t with Satterthwaite's degrees of freedom.
     """
     alpha, power = fraction("alpha", alpha), fraction("power", power)
-    variances = variant_sd**2, reference_sd**2
-    if not effect or not sum(variances):
+    for name, value, least in (
+        ("effect", effect, -np.inf),
+        ("variant_sd", variant_sd, 0),
+        ("reference_sd", reference_sd, 0),
+    ):
+        if not (math.isfinite(value) and value >= least):
+            raise StatisticsError(f"{name} {value}: must be a finite number{'' if least else ', not below 0'}")
+    scale = max(variant_sd, reference_sd)
+    if not effect or not scale:
         return None
+    effect = effect / scale
+    variances = (variant_sd / scale) ** 2, (reference_sd / scale) ** 2
     balance = sum(variances) ** 2 / sum(variance**2 for variance in variances)
 
     def shown(n: int) -> bool:

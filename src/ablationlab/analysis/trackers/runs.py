@@ -61,7 +61,8 @@ class TrackedRun:
     """A run as its tracker has it. *place* is where it was found: a line of a table, a folder.
 
     *state* is "" where the tracker says nothing of it, else "finished" or its own word ("crashed", "running"). *unreadable*
-    says what is wrong with a curve, and where: a cell that is no number, or two values at one step, as of two runs.
+    says what is wrong with a curve, and where: a cell that is no number, or two values at one step, as of two runs. *holds*:
+    the runs in its log, of which it is the first; 0 of the others.
     """
 
     place: str
@@ -70,6 +71,7 @@ class TrackedRun:
     curves: Mapping[str, Curve] = field(default_factory=dict)
     state: str = ""
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    holds: int = 1
 
 
 @dataclass(frozen=True)
