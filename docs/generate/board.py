@@ -85,12 +85,8 @@ _ROW, _LEFT, _WIDTH, _TOP = 22, 298, 396, 70
 _AXIS: Final = Axis(2640, 3700)
 _CAPTION: Final = (
     "Steps to a validation loss of 3.28 with 95 % intervals, by date. Blue: a record. Tick: declared steps.",
-<<<<<<< HEAD
     "Statistic: √n (3.28 − mean), in thousandths; 4 is accepted. Filled: by the runs' own noise. "
     "One or two runs: interval by noise of 0.0013.",
-=======
-    "Statistic: √n (3.28 − mean), in thousandths; 4 is accepted. Filled: by the runs' own noise; of one run it is 0.0013.",
->>>>>>> board2
 )
 _COLOURS: Final = {True: "#0a5fae", False: "#555555"}
 
