@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -141,6 +142,17 @@ def test_every_condition_is_asked_of_every_variant(made):
     assert {arm.state for arm in found[FairName.TOKENS].arms.values()} == {FairState.EQUAL}
     assert found[FairName.TOKENS].value == STEPS * 64
     assert {arm.state for arm in found[FairName.RATE].arms.values()} == {FairState.NOT_CHECKED}
+
+
+def test_nothing_recorded_is_equal_for_a_variant_without_a_run_beside_the_baseline(made, tmp_path):
+    folder = tmp_path / "lost"
+    shutil.copytree(made, folder)
+    for run in (folder / "runs").glob(f"*{ARMS[1]}*"):
+        shutil.rmtree(run)
+    analysis = conclude(read_results(folder)).analysis
+    found = {condition.name: condition for condition in analysis.fair}
+    for name in (FairName.TOKENS, FairName.FLOPS, FairName.ORDER, FairName.START, FairName.PLACE):
+        assert found[name].arms[ARMS[1]].state == FairState.NOT_CHECKED
 
 
 def test_diagnostics_are_ranked_by_what_their_interval_leaves(made):

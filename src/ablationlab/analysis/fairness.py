@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from ablationlab.records.analysis import Deviation, DeviationCode, LedgerCheck, LedgerInput, Readings, SweepAnalysis
@@ -35,19 +35,29 @@ def conditions(
     sweep: SweepAnalysis | None,
     readings: Readings | None,
     deviations: Sequence[Deviation],
+    paired: Collection[str],
 ) -> tuple[FairCondition, ...]:
-    """What the budget makes equal first, then what was recorded, measured and chosen."""
+    """What the budget makes equal first, then what was recorded, measured and chosen. Of a variant that is not *paired*,
+    with no run beside one of the baseline, nothing recorded was checked.
+    """
     variants = [name for name in plan.study.variants if name != plan.study.baseline]
     base = next((run for run in plan.compared if run.variant == plan.study.baseline), None)
     if base is None or not variants:
         return ()
     found = [*_of_ledger(ledger, variants, base)]
     found.append(_place(plan, variants, deviations))
+    found = [_of_pairs(condition, paired) for condition in found]
     if base.recipe is not None:
         found.append(_parameters(plan.compared, variants, base))
     found.append(_time(plan, ledger, readings, variants))
     found.append(_rate(plan, sweep, variants, base))
     return tuple(found)
+
+
+def _of_pairs(condition: FairCondition, paired: Collection[str]) -> FairCondition:
+    arms = {variant: arm if variant in paired else _UNKNOWN for variant, arm in condition.arms.items()}
+    how = condition.how if any(variant in paired for variant in arms) else FairHow.NOT
+    return condition.model_copy(update={"arms": arms, "how": how})
 
 
 def _of_ledger(ledger: LedgerCheck, variants: Sequence[str], base: PlannedRun) -> Iterable[FairCondition]:

@@ -21,7 +21,7 @@ from ablationlab.analysis.stages import stage_folder
 from ablationlab.analysis.sweeps import swept
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck
+from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck, RunStability
 from ablationlab.records.environment import changes, drift
 from ablationlab.records.metrics import across_tokenizers
 from ablationlab.records.plan import Plan, Reused
@@ -126,7 +126,14 @@ def read_results(
             study.baseline,
             in_tokens,
         ),
-        fair=conditions(plan, checks, sweep.part if sweep is not None else None, other_curves, deviations),
+        fair=conditions(
+            plan,
+            checks,
+            sweep.part if sweep is not None else None,
+            other_curves,
+            deviations,
+            _paired(seen, by_id, study),
+        ),
         about={name: plan.variants[name].about for name in study.variants if plan.variants[name].about},
         added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
         design=study.design,
@@ -171,6 +178,12 @@ def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
     if plan.study.trainer is not None:
         return reported_inputs(plan, {run.result.id: run.result for run in done})
     return planned_inputs(plan, pairs)
+
+
+def _paired(seen: Sequence[RunStability], done: Mapping[str, EndedRun], study: Study) -> set[str]:
+    """Variants with a run that ended beside one of the baseline."""
+    ended = {(run.variant, run.regime, run.seed) for run in seen if run.run in done}
+    return {variant for variant, regime, seed in ended if (study.baseline, regime, seed) in ended}
 
 
 def _budget_unknown(plan: Plan, done: Sequence[EndedRun]) -> tuple[str, ...]:
